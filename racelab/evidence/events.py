@@ -1,0 +1,108 @@
+"""The event: what one process saw or did, and the kinds there are.
+
+`docs/history.md` is made from KINDS; a kind that is not there is refused when a history is read,
+so a misspelt event is an error and never a silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SCHEMA = "racelab-history/1"
+
+
+class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One line of a history.
+
+    `seq` counts without gaps within an instance, so that a lost event shows. `after` names, by
+    instance, the last event of others that this process had heard of when it recorded this one
+    (only what is new since its previous event): these are the causal edges.
+    """
+
+    kind: str
+    instance: str
+    seq: int
+    incarnation: int = 0
+    mono_ns: int
+    hlc: int
+    clock_ms: int = 0
+    request: str | None = None
+    attempt: int | None = None
+    page: int | None = None
+    gen: int | None = None
+    after: dict[str, int] = {}
+    data: dict[str, Any] = {}
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a kind of event means and which `data` it always has."""
+
+    means: str
+    data: tuple[str, ...] = ()
+
+
+PAGE_STATES = ("FREE", "PRIVATE", "SHARED", "DRAINING", "QUARANTINED", "DUP")
+
+TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed")
+"""A request ends with exactly one of these, on the instance that serves the client."""
+
+KINDS: dict[str, Kind] = {
+    # conductor
+    "run-started": Kind("a run begins under these guards", ("run", "seed", "guards")),
+    "phase": Kind("the conductor enters schedule, aftermath, release, drain or probe", ("phase",)),
+    "step": Kind("a schedule step is issued", ("n", "verb", "text")),
+    "step-done": Kind("a step is over; `by` is the event that let it go", ("n", "why", "by")),
+    "blocked": Kind("a guard's refusal ended the schedule at this step", ("n", "guard", "by")),
+    "gave-up": Kind("an await cannot be met: hang, starved, crash or claim", ("n", "why", "what")),
+    "died": Kind("a process of the lab ended unasked", ("peer", "doing")),
+    # prefill and decode: pages
+    "pool": Kind("the page pool at the start of an incarnation", ("pages", "page_bytes", "layers", "free")),
+    "region": Kind("memory registered with the transport: one layer of the pool", ("layer", "address", "bytes")),
+    "page-private": Kind("FREE -> PRIVATE: a request takes the page under a fresh generation", ("from",)),
+    "page-draining": Kind("released while grants are outstanding", ("from", "why")),
+    "page-quarantined": Kind("an expired drain: counted, never read, never reused", ("from", "why")),
+    "page-free": Kind("the page returns to the allocator; its generation ends", ("from", "why")),
+    "granted": Kind("addresses of the page are about to be advertised to a peer", ("to", "bytes")),
+    "grant-closed": Kind("stop evidence for a grant", ("evidence", "by")),
+    "refused": Kind("a guard refused what would have been event `refuses`", ("guard", "refuses", "why")),
+    # prefill and decode: control messages
+    "sent": Kind("a control message is published", ("id", "type", "to")),
+    "received": Kind("a control message arrived", ("id", "type", "from")),
+    "ignored": Kind("a control message had no effect", ("id", "type", "why")),
+    # requests
+    "submitted": Kind("the client's request arrived", ("prompt_tokens", "new_tokens")),
+    "queued": Kind("no pages: the request waits", ("needs", "free")),
+    "admitted": Kind("the request has its pages", ("tickets",)),
+    "accepted": Kind("prefill took up an attempt", ("prompt_tokens", "tickets")),
+    "committed": Kind("decode takes the KV as complete", ("fingerprints",)),
+    "read": Kind("attention is about to read these page prefixes", ("token", "fingerprints")),
+    "finished": Kind("the request answered", ("tokens",)),
+    "timed-out": Kind("the request's time ran out", ("waited_ms",)),
+    "aborted": Kind("the client gave up", ()),
+    "failed": Kind("the transfer failed and said so", ("why",)),
+    "attempt-ended": Kind("prefill is done with an attempt", ("why",)),
+    # one-sided writes
+    "posted": Kind(
+        "a write is about to be submitted",
+        ("write", "batch", "lane", "layer", "chunk", "address", "bytes", "source_page", "fingerprint"),
+    ),
+    "completed": Kind("the writer's API returned for a batch", ("batch", "writes", "status", "code")),
+    # evidence taken on demand
+    "look": Kind("the receiver read its own memory", ("layer", "start", "end", "fingerprint", "why")),
+    "scan": Kind("pages never granted still hold this epoch's pattern", ("pages", "foreign")),
+    "quiesced": Kind("the instance at rest", ("pool", "states", "leftovers")),
+    "sockets": Kind("bytes on the transport's connections: the kernel's count and ours", ("lanes", "acked", "expected")),
+    # gates
+    "armed": Kind("a gate watches for what matches", ("hold", "gate", "match", "count")),
+    "held": Kind("something real stopped at the gate", ("hold", "what")),
+    "released": Kind("a held thing goes on", ("hold", "what")),
+    "landed": Kind("the target applied a gated write and said so", ("hold", "what", "address", "bytes", "code")),
+    "delivered": Kind("a held message reached its subscriber's link", ("hold", "what")),
+    "dropped": Kind("a held thing was lost", ("hold", "what")),
+    "unlanded": Kind("a gated write could not be delivered to the target", ("hold", "what", "why")),
+    "counted": Kind("the gate's own byte counts beside the kernel's", ("gate", "counts")),
+    # recorder
+    "lost": Kind("events that the bounded recorder had to let go", ("count",)),
+}

@@ -1,0 +1,182 @@
+"""The history of a run: every process's events in one file, causally merged.
+
+`history.jsonl` starts with a header line (schema, scenario, policy, solo tokens, certificates)
+and then has one event a line. The verdict can be derived from it alone, anywhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from racelab.errors import HistoryError
+from racelab.evidence.events import KINDS, SCHEMA, Event
+from racelab.scenario import Scenario
+
+HISTORY_FILE = "history.jsonl"
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What a judge needs beside the events.
+
+    `solo` maps a request to the tokens that it gave alone; `certificates` are those of
+    `racelab.evidence.certificates`, as plain data; `expected` is the verdict that the scenario
+    states for this policy.
+    """
+
+    schema: str = SCHEMA
+    scenario: Scenario
+    target: str
+    policy: str
+    guards: list[str]
+    without: list[str] = []
+    cluster: str = "local"
+    transport: str = "tcp"
+    seed: int = 0
+    expected: str | None = None
+    solo: dict[str, list[int]] = {}
+    certificates: list[dict[str, Any]] = []
+    mechanisms: dict[str, dict[str, Any]] = {}
+
+
+class History:
+    """A header and its events in causal order (by hybrid clock, then instance, then number)."""
+
+    def __init__(self, header: Header, events: Iterable[Event]) -> None:
+        self.header = header
+        self.events = sorted(events, key=lambda event: (event.hlc, event.instance, event.seq))
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[Event]]:
+        """Events of each kind, in order; a kind that did not happen is an empty list."""
+        kinds: dict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            kinds[event.kind].append(event)
+        return kinds
+
+    @cached_property
+    def causality(self) -> Causality:
+        """The happened-before relation, worked out when first asked for."""
+        return Causality(self.events)
+
+    @cached_property
+    def lost(self) -> int:
+        """Events that are missing: gaps in the numbers of an instance."""
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for event in self.events:
+            numbers[event.instance].append(event.seq)
+        return sum(max(seqs) - min(seqs) + 1 - len(set(seqs)) for seqs in numbers.values())
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """Events of any of these kinds, in order."""
+        wanted = frozenset(kinds)
+        return (event for event in self.events if event.kind in wanted)
+
+    def write(self, path: Path) -> None:
+        """Write the file in one go, through a temporary name, so that a torn one never has the real name."""
+        encoder = msgspec.json.Encoder()
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            file.write(encoder.encode(self.header) + b"\n")
+            file.write(encoder.encode_lines(self.events))
+        partial.replace(path)
+
+
+def read(path: str | Path) -> History:
+    """Read a history file, or the one inside a run folder.
+
+    Raises:
+        HistoryError: it is missing, torn, of another schema, or has an event of no known kind.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / HISTORY_FILE
+    try:
+        head, _, body = file.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise HistoryError(
+            f"no history here: {error.strerror}", file=file, next="give a run folder, or its history.jsonl"
+        ) from None
+    header = _header(head, file)
+    try:
+        events = msgspec.json.Decoder(Event).decode_lines(body)
+    except msgspec.DecodeError:
+        _explain(body, file)
+        raise
+    for number, event in enumerate(events, 2):
+        kind = KINDS.get(event.kind)
+        if kind is None or any(key not in event.data for key in kind.data):
+            raise HistoryError(_fault(event), file=file, line=number, next="docs/history.md lists every kind")
+    return History(header, events)
+
+
+def _header(head: bytes, file: Path) -> Header:
+    try:
+        header = msgspec.json.decode(head, type=Header)
+    except msgspec.DecodeError as error:
+        raise HistoryError(f"the header is torn or not a history: {error}", file=file, line=1) from None
+    if header.schema != SCHEMA:
+        raise HistoryError(f"schema {header.schema!r}; this version reads {SCHEMA!r}", file=file, line=1)
+    return header
+
+
+def _explain(body: bytes, file: Path) -> None:
+    decoder = msgspec.json.Decoder(Event)
+    for number, line in enumerate(body.splitlines(), 2):
+        try:
+            decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise HistoryError(
+                f"a torn or wrong event: {error}", file=file, line=number, next="take the run again"
+            ) from None
+
+
+def _fault(event: Event) -> str:
+    kind = KINDS.get(event.kind)
+    if kind is None:
+        return f"no event has the kind {event.kind!r}"
+    missing = [key for key in kind.data if key not in event.data]
+    return f"an event {event.kind!r} without {', '.join(missing)}"
+
+
+class Causality:
+    """Who could have known what: vector clocks, kept only where they change.
+
+    Between two events with an `after`, an instance learns nothing, so its clock need not be
+    stored. Cost: one dict an edge; a query is two bisections.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._known: dict[str, dict[str, int]] = defaultdict(dict)
+        self._marks: dict[str, list[int]] = defaultdict(list)
+        self._clocks: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for event in events:
+            if event.after:
+                self._learn(event)
+
+    def _learn(self, event: Event) -> None:
+        mine = dict(self._known[event.instance])
+        for instance, seq in event.after.items():
+            for other, known in self._at(instance, seq).items():
+                if known > mine.get(other, 0):
+                    mine[other] = known
+            mine[instance] = max(mine.get(instance, 0), seq)
+        self._known[event.instance] = mine
+        self._marks[event.instance].append(event.seq)
+        self._clocks[event.instance].append(mine)
+
+    def _at(self, instance: str, seq: int) -> dict[str, int]:
+        index = bisect_right(self._marks[instance], seq) - 1
+        return self._clocks[instance][index] if index >= 0 else {}
+
+    def before(self, a: Event, b: Event) -> bool:
+        """Whether `a` happened before `b`: b's process had heard of it, or did it earlier itself."""
+        if a.instance == b.instance:
+            return a.seq < b.seq
+        return self._at(b.instance, b.seq).get(a.instance, 0) >= a.seq

@@ -1,0 +1,45 @@
+"""What an injector says of itself, and the commands that every gate's process answers.
+
+An injector is found through the entry point group `racelab.injectors`. Its gate runs as a process
+of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to the conductor with
+`racelab.channel.link.Link` (token in the environment variable RACELAB_TOKEN) and answers:
+
+    arm(hold, match, count)     watch for the next `count` things that agree with `match`
+    release(hold)               let what is held under `hold` go on, in the order in which it stopped
+    drop(hold)                  lose what is held under `hold`, as the transport would
+    reset(incarnation)          forget rules that did not fire; answer what is still held
+    count()                     record a `counted` event: own byte counts beside the kernel's
+
+docs/writing-an-injector.md shows one from start to end.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TOKEN_VARIABLE = "RACELAB_TOKEN"
+
+
+class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in a real network that could cause a hold, and how long that can last."""
+
+    means: str
+    bound_ms: int
+    source: str
+
+
+class Injector(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate: what it holds, at which stage of an access, and by which real mechanisms.
+
+    `payload` says what the bytes of a late write are: `at-hold`, `at-release` or `reread`.
+    """
+
+    name: str
+    subject: Literal["write", "message"]
+    module: str
+    means: str
+    stage: str
+    payload: str
+    mechanisms: dict[str, Mechanism]

@@ -1,0 +1,385 @@
+"""The scenario: a schedule that a person can read aloud, the lab it needs, and what is expected.
+
+A scenario file is YAML. Each step is a mapping with one verb:
+
+    submit / abort / advance   act on the system as a client or operator would
+    hold                       arm a gate for the writes or messages that match
+    release / drop             let a held thing go, or lose it as its transport would
+    await                      wait until the system itself reports an event
+    expect                     a claim about the state at this point
+
+`load` reads one and lists every problem in it with its line; `dump` writes one that loads equal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from racelab import documents
+from racelab.errors import DocumentError
+
+SPECIFICATIONS = ("isolation", "integrity", "finality", "conservation")
+Specification = Literal["isolation", "integrity", "finality", "conservation"]
+VERDICTS = ("reproduced", "moved", "prevented", "not-reproduced", "diverged", "inconclusive")
+Expected = Literal["reproduced", "moved", "prevented", "not-reproduced"]
+
+PROBE = "probe"
+"""The request that the conductor submits after the drain; no scenario may use the name."""
+
+
+class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The shape of the system under test: sizes in pages, tokens and layers, timers in ms.
+
+    The timers are the reference engine's own, on its virtual clock; the defaults are the
+    engine's defaults, and a scenario that shortens one is labelled `shortened`.
+    """
+
+    decode_pages: int = 6
+    prefill_pages: int = 8
+    page_tokens: int = 16
+    layers: int = 2
+    chunk_tokens: int = 16
+    request_timeout_ms: int = 10_000
+    drain_timeout_ms: int = 10_000
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One client request. `salt` seeds its prompt, so that equal lengths never mean equal bytes."""
+
+    prompt_tokens: int = 25
+    new_tokens: int = 4
+    salt: str | None = None
+
+
+class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Which one-sided writes: those whose published identity agrees in every field given."""
+
+    request: str | None = None
+    attempt: int | None = None
+    chunk: int | None = None
+    layer: int | None = None
+    page: int | None = None
+
+
+class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Which control messages, by type and request; `chunk` for those that carry one."""
+
+    type: str
+    request: str | None = None
+    attempt: int | None = None
+    chunk: int | None = None
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", tag_field="verb"):
+    """What every step is: a struct tagged with its verb."""
+
+
+class Submit(_Step, frozen=True, kw_only=True, rename="kebab", tag="submit"):
+    """The client sends a request; submitting an ended one again is its next attempt."""
+
+    request: str
+
+
+class Abort(_Step, frozen=True, kw_only=True, rename="kebab", tag="abort"):
+    """The client gives up on a request."""
+
+    request: str
+
+
+class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
+    """Virtual time passes on every instance; timers that fall due fire in order."""
+
+    ms: int
+
+
+class Hold(_Step, frozen=True, kw_only=True, rename="kebab", tag="hold"):
+    """Arm a gate: the next `count` matching things stop in the network until let go."""
+
+    id: str
+    write: WriteMatch | None = None
+    message: MessageMatch | None = None
+    count: int = 1
+    mechanism: str = "congestion"
+
+
+class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
+    """Everything stopped under a hold goes on, in the order in which it stopped."""
+
+    hold: str
+
+
+class Drop(_Step, frozen=True, kw_only=True, rename="kebab", tag="drop"):
+    """Everything stopped under a hold is lost: a message vanishes, a write's connection is reset."""
+
+    hold: str
+
+
+class Await(_Step, frozen=True, kw_only=True, rename="kebab", tag="await"):
+    """Wait until the system reports `count` events that agree in every field given.
+
+    Events from before the step count too, unless `new` is set. The event `held` with a hold
+    waits until everything that the hold asked for has stopped.
+    """
+
+    event: str
+    request: str | None = None
+    attempt: int | None = None
+    hold: str | None = None
+    count: int = 1
+    new: bool = False
+
+
+class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
+    """A claim: `reuses` (`request` holds a page that `of` held) or `ended` (`request` is terminal)."""
+
+    claim: Literal["reuses", "ended", "alive"]
+    request: str
+    of: str | None = None
+
+
+Step = Submit | Abort | Advance | Hold | Release | Drop | Await | Expect
+
+_KINDS: tuple[type[Step], ...] = (Submit, Abort, Advance, Hold, Release, Drop, Await, Expect)
+VERBS: dict[str, type[Step]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The counterexample that a scenario came from."""
+
+    trace: str
+    module: str
+    property: str
+    binding: str
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One schedule with everything that a run of it needs."""
+
+    scenario: str
+    about: str
+    spec: Specification | None = None
+    guard: str | None = None
+    victim: str | None = None
+    origin: Origin | None = None
+    sources: list[str] = []
+    lab: Lab = Lab()
+    requests: dict[str, Request]
+    steps: list[Step]
+    expected: dict[str, Expected] = {}
+
+    def holds(self) -> dict[str, Hold]:
+        """Every hold by its id."""
+        return {step.id: step for step in self.steps if isinstance(step, Hold)}
+
+
+def verb(step: Step) -> str:
+    """The word that starts a step in YAML."""
+    return str(step.__struct_config__.tag)
+
+
+def read_aloud(step: Step) -> str:
+    """One line for people: `hold w1: writes of r1 (4 of them)`."""
+    match step:
+        case Hold(write=WriteMatch() as write):
+            return f"hold {step.id}: {step.count} write(s) with {_fields(write)}"
+        case Hold(message=MessageMatch() as message):
+            return f"hold {step.id}: {step.count} message(s) with {_fields(message)}"
+        case Await(event="held", hold=str() as hold):
+            return f"await held: everything that {hold} asked for"
+        case Await():
+            return f"await {step.event} {_fields(step, skip=('event',))}".rstrip()
+        case Expect(claim="reuses"):
+            return f"expect that {step.request} holds a page that {step.of} held"
+        case Expect():
+            return f"expect that {step.request} is {step.claim}"
+        case Advance():
+            return f"advance the clock by {step.ms:,} ms"
+        case Submit() | Abort():
+            return f"{verb(step)} {step.request}"
+        case Release() | Drop():
+            return f"{verb(step)} {step.hold}"
+        case Hold():
+            return f"hold {step.id}: nothing"
+
+
+def _fields(struct: msgspec.Struct, skip: tuple[str, ...] = ()) -> str:
+    values = msgspec.to_builtins(struct)
+    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(type(struct))}
+    shown = [key for key in values if key in defaults and key not in skip and values[key] != defaults[key]]
+    return ", ".join(f"{key} {values[key]}" for key in shown)
+
+
+def load(path: str | Path) -> Scenario:
+    """Read a scenario file.
+
+    Raises:
+        DocumentError: with every unknown key, missing key, wrong value and dangling name in it.
+    """
+    return build(documents.read(path))
+
+
+def loads(text: str, file: str = "<scenario>") -> Scenario:
+    """Read a scenario from text; `file` is what messages call it."""
+    return build(documents.parse(text, file))
+
+
+def build(document: documents.Document) -> Scenario:
+    """A checked Scenario from a parsed document."""
+    data = document.data
+    if not isinstance(data, dict):
+        document.problem("a scenario is a mapping that starts with 'scenario: NAME'")
+        document.finish(next="see docs/scenarios.md")
+    head = {key: value for key, value in data.items() if key not in _BUILT}
+    head |= {"requests": {}, "steps": []}
+    shell = document.build(Scenario, head)
+    lab = document.build(Lab, data.get("lab", {}), "lab")
+    origin = document.build(Origin, data["origin"], "origin") if "origin" in data else None
+    requests = _requests(document, data.get("requests"))
+    steps = _steps(document, data.get("steps"))
+    if "requests" in data and "steps" in data:
+        _check(document, data, lab, requests, steps)
+    document.finish(next="docs/scenarios.md lists every key and step")
+    assert shell is not None
+    assert lab is not None
+    return msgspec.structs.replace(
+        shell, lab=lab, origin=origin, requests=requests, steps=[step for step in steps if step is not None]
+    )
+
+
+_BUILT = ("lab", "origin", "requests", "steps")
+
+
+def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
+    if data is None:
+        document.problem("missing key 'requests'")
+        return {}
+    if not isinstance(data, dict) or not data:
+        document.problem("requests: a mapping from name to sizes, such as 'r1: {prompt-tokens: 25}'", "requests")
+        return {}
+    built = {name: document.build(Request, value or {}, "requests", name) for name, value in data.items()}
+    return {name: request for name, request in built.items() if request is not None}
+
+
+def _steps(document: documents.Document, data: Any) -> list[Step | None]:
+    if not isinstance(data, list) or not data:
+        document.problem("steps: a list of at least one step, such as '- submit: r1'", "steps")
+        return []
+    return [_step(document, item, index) for index, item in enumerate(data)]
+
+
+def _step(document: documents.Document, item: Any, index: int) -> Step | None:
+    if not isinstance(item, dict) or len(item) != 1:
+        document.problem(f"a step is a mapping with one verb of {', '.join(VERBS)}", "steps", index)
+        return None
+    word, value = next(iter(item.items()))
+    kind = VERBS.get(word)
+    if kind is None:
+        near = documents.nearest(word, list(VERBS))
+        document.problem(f"unknown step {word!r}{near}", "steps", index, word)
+        return None
+    if not isinstance(value, dict):
+        value = {msgspec.structs.fields(kind)[0].encode_name: value}
+    place = ("steps", index, word)
+    nested: dict[str, Any] = {}
+    if kind is Hold:
+        for key, match in (("write", WriteMatch), ("message", MessageMatch)):
+            if key in value:
+                nested[key] = document.build(match, value[key], *place, key)
+        value = {key: item for key, item in value.items() if key not in nested}
+    step = document.build(kind, value, *place)
+    return msgspec.structs.replace(step, **nested) if step is not None and nested else step
+
+
+def _check(
+    document: documents.Document,
+    data: dict[str, Any],
+    lab: Lab | None,
+    requests: dict[str, Request],
+    steps: list[Step | None],
+) -> None:
+    """Names that dangle and sizes that cannot be."""
+    holds: set[str] = set()
+    for index, step in enumerate(steps):
+        if step is None:
+            continue
+        place = ("steps", index, verb(step))
+        for name in _requests_named(step):
+            if name not in requests:
+                document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
+        if isinstance(step, Hold):
+            if (step.write is None) == (step.message is None):
+                document.problem("a hold takes one of 'write' and 'message'", *place)
+            if step.id in holds:
+                document.problem(f"hold {step.id!r} is armed twice", *place)
+            holds.add(step.id)
+        named = getattr(step, "hold", None)
+        if named is not None and named not in holds:
+            document.problem(f"no hold {named!r} before this step", *place)
+        if isinstance(step, Expect) and (step.claim == "reuses") != (step.of is not None):
+            document.problem("'of' goes with the claim 'reuses', and only with it", *place)
+        for key in ("count", "ms"):
+            if getattr(step, key, 1) < 1:
+                document.problem(f"{key} must be at least 1", *place)
+    if PROBE in requests:
+        document.problem(f"the name {PROBE!r} is kept for the request that follows the drain", "requests", PROBE)
+    victim = data.get("victim")
+    if victim is not None and victim not in requests:
+        document.problem(f"no request {victim!r} under requests", "victim")
+    if lab is not None:
+        _check_sizes(document, lab, requests)
+
+
+def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
+    for name, value in msgspec.structs.asdict(lab).items():
+        if value < 1:
+            document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
+    if lab.chunk_tokens % max(lab.page_tokens, 1):
+        document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
+    for name, request in requests.items():
+        if request.prompt_tokens < 2 or request.new_tokens < 1:
+            document.problem("a request needs a prompt of 2 tokens and 1 new token at least", "requests", name)
+        elif pages_needed(lab, request) > min(lab.decode_pages, lab.prefill_pages):
+            document.problem(f"needs {pages_needed(lab, request)} pages, more than a pool has", "requests", name)
+
+
+def _requests_named(step: Step) -> list[str]:
+    names = [getattr(step, "request", None), getattr(step, "of", None)]
+    if isinstance(step, Hold):
+        names.append(getattr(step.write or step.message, "request", None))
+    return [name for name in names if name is not None and name != PROBE]
+
+
+def pages_needed(lab: Lab, request: Request) -> int:
+    """Pages that a request fills on decode: its prompt and the tokens that decode appends."""
+    return -(-(request.prompt_tokens + request.new_tokens) // lab.page_tokens)
+
+
+def dump(scenario: Scenario) -> str:
+    """YAML text that `loads` reads back equal; defaults are left out."""
+    data: dict[str, Any] = msgspec.to_builtins(scenario)
+    data["lab"] = _without_defaults(scenario.lab)
+    data["requests"] = {name: _without_defaults(request) for name, request in scenario.requests.items()}
+    data["steps"] = [_dump_step(step) for step in scenario.steps]
+    kept = {key: value for key, value in data.items() if value not in (None, [], {}) or key in ("requests", "steps")}
+    return yaml.safe_dump(kept, sort_keys=False, width=100, default_flow_style=None, allow_unicode=True)
+
+
+def _dump_step(step: Step) -> dict[str, Any]:
+    value = _without_defaults(step)
+    for key in ("write", "message"):
+        if isinstance(value.get(key), dict):
+            value[key] = _without_defaults(getattr(step, key))
+    return {verb(step): value if len(value) != 1 else next(iter(value.values()))}
+
+
+def _without_defaults(struct: msgspec.Struct) -> dict[str, Any]:
+    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(type(struct))}
+    values = msgspec.to_builtins(struct)
+    return {key: value for key, value in values.items() if key in defaults and value != defaults[key]}
+
+
+__all__ = ["DocumentError", "Scenario", "Step", "build", "dump", "load", "loads", "pages_needed", "read_aloud", "verb"]
