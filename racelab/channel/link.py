@@ -95,6 +95,5 @@ class Link:
         self._socket.close()
 
     def _send(self, frame: Hello | Reply | Events) -> None:
-        with self._lock:
-            with contextlib.suppress(OSError):  # the conductor is gone: `ready` will say so
-                self._socket.sendall(encode(frame))
+        with self._lock, contextlib.suppress(OSError):  # the conductor is gone: `ready` will say so
+            self._socket.sendall(encode(frame))

@@ -93,7 +93,7 @@ KINDS: dict[str, Kind] = {
     "look": Kind("the receiver read its own memory", ("layer", "start", "end", "fingerprint", "why")),
     "scan": Kind("pages never granted still hold this epoch's pattern", ("pages", "foreign")),
     "quiesced": Kind("the instance at rest", ("pool", "states", "leftovers")),
-    "sockets": Kind("bytes on the transport's connections: the kernel's count and ours", ("lanes", "acked", "expected")),
+    "sockets": Kind("bytes on the data connections: the kernel's count and ours", ("lanes", "acked", "expected")),
     # gates
     "armed": Kind("a gate watches for what matches", ("hold", "gate", "match", "count")),
     "held": Kind("something real stopped at the gate", ("hold", "what")),
