@@ -1,0 +1,98 @@
+"""The closing summary on the terminal: the verdict, what it rests on, and where to go from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.text import Text
+
+from racelab.report.summary import (
+    grouped,
+    headline,
+    label_words,
+    replay_command,
+    spec_rows,
+    token_rows,
+)
+
+VERDICT_STYLES = {
+    "reproduced": "red",
+    "moved": "red",
+    "prevented": "green",
+    "not-reproduced": "green",
+    "diverged": "yellow",
+    "inconclusive": "yellow",
+}
+EVIDENCE_SHOWN = 6
+_MARKS = {"held": ("✓", "+", "green"), "violated": ("✗", "x", "bold red"), "unknown": ("?", "?", "yellow")}
+
+
+def show(console: Console, verdict: dict[str, Any], width: int) -> None:
+    """Print the verdict: in a box on a terminal, as plain lines elsewhere."""
+    ascii_only = console.options.ascii_only
+    lines = list(_lines(verdict, ascii_only=ascii_only))
+    word = str(verdict["verdict"])
+    title = Text.assemble((f" {word.upper()} ", f"bold reverse {VERDICT_STYLES.get(word, 'white')}"))
+    if console.is_terminal and not ascii_only:
+        body: RenderableType = Group(*lines)
+        style = VERDICT_STYLES.get(word, "white")
+        console.print(
+            Panel(
+                body, title=title, title_align="left", box=box.ROUNDED, border_style=style, width=width, padding=(1, 2)
+            ),
+            highlight=False,
+        )
+        return
+    console.print(Text(f"VERDICT {word}"), soft_wrap=True, highlight=False)
+    for line in lines:
+        console.print(line.renderable if isinstance(line, Padding) else line, soft_wrap=True, highlight=False)
+
+
+def _lines(verdict: dict[str, Any], *, ascii_only: bool) -> Iterator[Text | Padding]:
+    yield Text(headline(verdict), style="bold")
+    yield Text()
+    for spec in spec_rows(verdict):
+        fancy, simple, style = _MARKS.get(spec.outcome, _MARKS["unknown"])
+        mark = simple if ascii_only else fancy
+        yield Text.assemble((f"{mark} {spec.name:<13}", style), f"{spec.outcome:<9} ", (spec.basis, "dim"))
+    yield from _evidence(verdict)
+    yield from _tokens(verdict)
+    yield Text()
+    for name, value in _foot(verdict):
+        yield Text.assemble((f"{name:<9}", "dim"), value)
+
+
+def _evidence(verdict: dict[str, Any]) -> Iterator[Text]:
+    findings = grouped(verdict)
+    if findings:
+        yield Text()
+    for finding in findings[:EVIDENCE_SHOWN]:
+        yield Text.assemble((f"- {finding.spec}, {finding.grade}: ", "dim"), finding.sentence())
+    if len(findings) > EVIDENCE_SHOWN:
+        yield Text(f"- and {len(findings) - EVIDENCE_SHOWN} more, in the report", style="dim")
+
+
+def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
+    rows = [row for row in token_rows(verdict) if row.differs]
+    for row in rows:
+        yield Text()
+        for name, words in (("alone", row.expected), (row.request, row.got)):
+            line = Text(f"{name:<9}", style="dim")
+            for index, word in enumerate(words):
+                wrong = index in row.different
+                marked = f"[{word}]" if wrong and name == row.request else f" {word} "
+                line.append(marked, style=("bold red" if wrong else "") if name == row.request else "")
+            yield line
+
+
+def _foot(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if verdict.get("label"):
+        yield "label", label_words(str(verdict["label"]))
+    if verdict.get("run_dir"):
+        yield "report", f"{verdict['run_dir']}/report.html"
+    yield "replay", replay_command(verdict)

@@ -1,0 +1,215 @@
+"""The verdict in sentences: what the terminal and the page both say, from the plain `run --json` object."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, NamedTuple
+
+from racelab.report.words import count_of, listed, milliseconds, size
+from racelab.scenario import SPECIFICATIONS
+
+LABELS = {
+    "default-timers": "reachable with the default time-outs of the target and the transport",
+    "shortened": "reachable only with time-outs shorter than the defaults",
+    "synthetic": "holds something longer than any named mechanism could, or sends what no real peer would",
+}
+
+_SAYS = {
+    "reproduced": "The race is real here",
+    "moved": "The named specification held, another was violated",
+    "prevented": "The guards stopped it",
+    "not-reproduced": "The whole schedule ran and everything held",
+    "diverged": "The schedule could not be carried out",
+    "inconclusive": "Nothing can be said of this run",
+}
+
+_GRADES = {"reached": 0, "consumed": 1, "corrupt": 2, "unaccounted": 3, "stuck": 4, "exposed": 5}
+
+
+class Spec(NamedTuple):
+    """One specification's row; `basis` is its coverage, or why it is unknown."""
+
+    name: str
+    outcome: str
+    basis: str
+    findings: list[dict[str, Any]]
+
+
+class Tokens(NamedTuple):
+    """A request's answer beside its solo answer; `different` are the places that disagree."""
+
+    request: str
+    expected: list[str]
+    got: list[str]
+    different: frozenset[int]
+    missing: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether the answer is another than the solo answer."""
+        return bool(self.different)
+
+
+def headline(verdict: dict[str, Any]) -> str:
+    """One sentence that a doubting reader can check against the history."""
+    word = str(verdict["verdict"])
+    opening = _SAYS.get(word, word)
+    if word == "prevented":
+        blocked = verdict.get("blocked_at") or {}
+        by = f"the guard {blocked.get('guard')} refused step {blocked.get('step')}" if blocked else "a guard refused"
+        return f"Prevented: {by}, and after release, drain and probe nothing is violated."
+    if word in ("reproduced", "moved"):
+        groups = grouped(verdict)
+        if groups:
+            return f"{opening}: {groups[0].sentence()}{_wrong_answer(verdict)}."
+    why = verdict.get("why")
+    if isinstance(why, (list, tuple)):
+        why = "; ".join(str(item) for item in why)
+    return f"{opening}: {why}." if why else f"{opening}."
+
+
+def _wrong_answer(verdict: dict[str, Any]) -> str:
+    row = next((row for row in token_rows(verdict) if row.differs), None)
+    if row is None:
+        return ""
+    return f"; {row.request} then answered {' '.join(row.got)} and not {' '.join(row.expected)}"
+
+
+class Finding(NamedTuple):
+    """Findings that say the same of several pages, layers or moments."""
+
+    spec: str
+    grade: str
+    what: str
+    instance: str
+    owner: str | None
+    writer: str | None
+    pages: list[int]
+    gens: list[int]
+    extents: list[tuple[int, int]]
+    moments: list[float]
+    number: int
+
+    def sentence(self) -> str:
+        """The page, generation, owner, whose bytes and when; what is not known is left out."""
+        if self.spec == "isolation" and self.grade == "reached" and self.writer and self.pages:
+            pages = f"page{'s' if len(self.pages) > 1 else ''} {listed(self.pages)}"
+            belonged = f"{'they' if len(self.pages) > 1 else 'it'} belonged to {self.owner}"
+            whose = f"while {belonged}" if self.owner else "after that generation had ended"
+            return f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()} landed on {pages} {whose}{self._when()}"
+        facts = [self._where() if self.pages and self._where() not in self.what else ""]
+        facts += [f"owner {self.owner}" if self.owner and self.owner not in self.what else ""]
+        facts += [f"bytes of {self.writer}" if self.writer and self.writer not in self.what else ""]
+        told = ", ".join(fact for fact in facts if fact)
+        return f"{self.what}{f' ({told})' if told else ''}{self._when()}"
+
+    def _where(self) -> str:
+        pages = f"page{'s' if len(self.pages) > 1 else ''} {listed(self.pages)}"
+        return f"{pages} gen {listed(self.gens)}" if self.gens and "gen" not in str(self.owner) else pages
+
+    def _bytes(self) -> str:
+        extents = sorted(set(self.extents))
+        if len(extents) != 1:
+            return ""
+        start, end = extents[0]
+        return f" (bytes {start:,} to {end - 1:,}, {size(end - start)}{' each' if self.number > 1 else ''})"
+
+    def _when(self) -> str:
+        if not self.moments:
+            return ""
+        first, last = min(self.moments), max(self.moments)
+        if milliseconds(first) == milliseconds(last):
+            return f", at {milliseconds(first)}"
+        return f", from {milliseconds(first)} to {milliseconds(last)}"
+
+
+def grouped(verdict: dict[str, Any]) -> list[Finding]:
+    """The evidence, the most telling first, with repetitions told once."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for item in verdict.get("evidence", []):
+        whom = (item.get("instance"), item.get("owner"), item.get("writer"))
+        what = re.sub(r"\d+", "#", str(item.get("what", "")))
+        groups.setdefault((item.get("spec"), item.get("grade"), *whom, what), []).append(item)
+    findings = [_merged(items) for items in groups.values()]
+    named = verdict.get("spec")
+    return sorted(findings, key=lambda f: (f.spec != named, not f.writer, _GRADES.get(f.grade, 9)))
+
+
+def _merged(items: list[dict[str, Any]]) -> Finding:
+    first = items[0]
+    return Finding(
+        spec=str(first.get("spec")),
+        grade=str(first.get("grade")),
+        what=str(first.get("what", "")).rstrip("."),
+        instance=str(first.get("instance")),
+        owner=first.get("owner"),
+        writer=first.get("writer"),
+        pages=sorted({item["page"] for item in items if item.get("page") is not None}),
+        gens=sorted({item["gen"] for item in items if item.get("gen") is not None}),
+        extents=[(item["bytes"][0], item["bytes"][1]) for item in items if item.get("bytes")],
+        moments=[float(item["when"]) for item in items if item.get("when") is not None],
+        number=len(items),
+    )
+
+
+def spec_rows(verdict: dict[str, Any]) -> list[Spec]:
+    """The four specifications in their order, also where a verdict leaves one out."""
+    specs = verdict.get("specs", {})
+    findings: list[dict[str, Any]] = verdict.get("evidence", [])
+    rows = []
+    for name in SPECIFICATIONS:
+        value = specs.get(name, "unknown")
+        detail: dict[str, Any] = value if isinstance(value, dict) else {}
+        outcome = str(detail.get("outcome", "unknown")) if detail else str(value)
+        mine = [finding for finding in findings if finding.get("spec") == name]
+        coverage = detail.get("coverage") or (verdict.get("coverage") or {}).get(name) or {}
+        why = detail.get("why") or (verdict.get("unknown") or {}).get(name)
+        rows.append(Spec(name, outcome, _basis(outcome, coverage, why, len(mine)), mine))
+    return rows
+
+
+def _basis(outcome: str, coverage: dict[str, Any], why: Any, findings: int) -> str:
+    looked = ", ".join(f"{number:,} {thing.replace('_', ' ')}" for thing, number in coverage.items() if number)
+    parts = [count_of(findings, "finding")] if findings else []
+    parts += [str(why)] if why and outcome == "unknown" else []
+    parts += [f"looked at {looked}"] if looked else []
+    return "; ".join(parts)
+
+
+def token_rows(verdict: dict[str, Any]) -> list[Tokens]:
+    """Each request's tokens beside its solo run's."""
+    rows = []
+    for item in verdict.get("tokens", []):
+        expected = [str(token) for token in item.get("expected") or []]
+        got = [str(token) for token in item.get("got") or []]
+        if expected and got:
+            length = max(len(expected), len(got))
+            different = frozenset(i for i in range(length) if expected[i : i + 1] != got[i : i + 1])
+        else:
+            different = frozenset()
+        rows.append(Tokens(str(item["request"]), expected, got, different, missing=not got))
+    return rows
+
+
+def label_words(label: str) -> str:
+    """The run's label with what it means."""
+    means = LABELS.get(label.split()[0].rstrip(":,;") if label else "")
+    return f"{label}: {means}" if means and means not in label else label
+
+
+def replay_command(verdict: dict[str, Any]) -> str:
+    """The one command that runs this again."""
+    given = verdict.get("replay")
+    if given:
+        return str(given)
+    words = ["racelab", "run", str(verdict["scenario"]), "--policy", str(verdict["policy"])]
+    for guard in verdict.get("without") or []:
+        words += ["--without", str(guard)]
+    if verdict.get("target") not in (None, "reference"):
+        words += ["--target", str(verdict["target"])]
+    if verdict.get("cluster") not in (None, "local"):
+        words += ["--cluster", str(verdict["cluster"])]
+    if verdict.get("seed") is not None:
+        words += ["--seed", str(verdict["seed"])]
+    return shlex.join(words)

@@ -1,0 +1,161 @@
+"""Every event of a history in words: one short phrase a kind, shared by the story and the page.
+
+The phrases name what the event's own process saw or did, never what it means: that is the
+verdict's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from racelab.evidence.events import Event
+
+CLIENT = "conductor"
+NETWORK = ("wire", "bus")
+UNREAD_STATES = ("DRAINING", "QUARANTINED")
+
+
+def who(event: Event) -> str:
+    """`r1`, or `r1 attempt 2` from the second attempt on."""
+    return request_name(event.request, event.attempt)
+
+
+def request_name(request: str | None, attempt: int | None) -> str:
+    """A request, with its attempt where there was more than one."""
+    if request is None:
+        return "nobody"
+    return f"{request} attempt {attempt}" if attempt is not None and attempt > 1 else request
+
+
+def ticket(event: Event) -> str:
+    """`page 5 gen 2`, as much of it as the event says."""
+    parts = [f"page {event.page}"] if event.page is not None else []
+    parts += [f"gen {event.gen}"] if event.gen is not None else []
+    return " ".join(parts)
+
+
+def size(count: int) -> str:
+    """A number of bytes: `64 KiB` when it is whole, else with its thousands marked."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count:,} B"
+
+
+def milliseconds(value: float) -> str:
+    """`0.42 ms`, `12.3 ms`, `1,204 ms`: three figures that matter."""
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{digits}f} ms"
+
+
+def count_of(number: int, thing: str) -> str:
+    """`1 write`, `4 writes`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def listed(items: Iterable[Any]) -> str:
+    """`5`, `5 and 4`, `5, 4 and 3`."""
+    words = [str(item) for item in items]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def shown(value: Any) -> str:
+    """Plain data on one line, for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"[{shown(item)}]" if isinstance(item, (list, tuple)) else shown(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return "nothing" if value is None else str(value)
+
+
+def thing(event: Event) -> str:
+    """What a gate stopped or let go: a write with its destination, or a message."""
+    if event.page is not None:
+        return f"a write of {who(event)} to {ticket(event)}"
+    kind = event.data.get("type")
+    if kind:
+        return f"the message {kind!r} of {who(event)}"
+    return f"{event.data.get('what', 'something')} of {who(event)}" if event.request else str(event.data.get("what"))
+
+
+def phrase(event: Event) -> str:
+    """The event in words, without its instance; a kind without a phrase says its name and data."""
+    teller = _PHRASES.get(event.kind)
+    if teller is None:
+        return plain(event)
+    return teller(event, event.data)
+
+
+def told(event: Event) -> str:
+    """The event in words with the process that recorded it: `decode: r1 timed out after 10,001 ms`."""
+    return f"{event.instance}: {phrase(event)}"
+
+
+def plain(event: Event) -> str:
+    """The kind, whom it concerns and its data, as they are."""
+    subject = " ".join(part for part in (who(event) if event.request else "", ticket(event)) if part)
+    return " ".join(part for part in (event.kind, subject, shown(event.data)) if part)
+
+
+def _moved(state: str) -> Callable[[Event, dict[str, Any]], str]:
+    def tell(event: Event, data: dict[str, Any]) -> str:
+        why = f" ({data['why']})" if data.get("why") else ""
+        owner = f" of {who(event)}" if event.request else ""
+        return f"{ticket(event)}{owner}: {data.get('from')} -> {state}{why}"
+
+    return tell
+
+
+def _completed(event: Event, data: dict[str, Any]) -> str:
+    code = f" (code {data['code']})" if data.get("code") else ""
+    return f"the writer's API returned {data.get('status')}{code} for {count_of(_length(data.get('writes')), 'write')}"
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, tuple)) else int(value or 0)
+
+
+_PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
+    "run-started": lambda e, d: f"run {d.get('run')} starts with seed {d.get('seed')}",
+    "phase": lambda e, d: f"phase: {d.get('phase')}",
+    "step": lambda e, d: f"step {d.get('n')}: {d.get('text')}",
+    "step-done": lambda e, d: f"step {d.get('n')} is over: {d.get('why')}",
+    "blocked": lambda e, d: f"step {d.get('n')} was stopped by the guard {d.get('guard')}",
+    "gave-up": lambda e, d: f"step {d.get('n')} cannot go on ({d.get('what')}): {d.get('why')}",
+    "died": lambda e, d: f"{d.get('peer')} died during {d.get('doing')}",
+    "page-private": lambda e, d: f"{ticket(e)} goes to {who(e)}",
+    "page-draining": _moved("DRAINING"),
+    "page-quarantined": _moved("QUARANTINED"),
+    "page-free": _moved("FREE"),
+    "granted": lambda e, d: f"{ticket(e)} of {who(e)} is granted to {d.get('to')}",
+    "grant-closed": lambda e, d: f"the grant on {ticket(e)} is closed: {d.get('evidence')}",
+    "refused": lambda e, d: f"{d.get('guard')} refuses {d.get('refuses')} of {ticket(e) or who(e)}: {d.get('why')}",
+    "sent": lambda e, d: f"sends {d.get('type')!r} of {who(e)} to {d.get('to')}",
+    "received": lambda e, d: f"receives {d.get('type')!r} of {who(e)} from {d.get('from')}",
+    "ignored": lambda e, d: f"ignores {d.get('type')!r} of {who(e)}: {d.get('why')}",
+    "submitted": lambda e, d: f"{who(e)} arrives: {d.get('prompt_tokens')} prompt tokens",
+    "queued": lambda e, d: f"{who(e)} waits: it needs {d.get('needs')} pages and {d.get('free')} are free",
+    "admitted": lambda e, d: f"{who(e)} has its pages",
+    "accepted": lambda e, d: f"takes up {who(e)}",
+    "committed": lambda e, d: f"{who(e)}: the KV is taken as complete",
+    "read": lambda e, d: f"attention reads the pages of {who(e)} for token {d.get('token')}",
+    "finished": lambda e, d: f"{who(e)} answers {shown(d.get('tokens'))}",
+    "timed-out": lambda e, d: f"{who(e)} timed out after {d.get('waited_ms', 0):,} ms",
+    "aborted": lambda e, d: f"the client gave up on {who(e)}",
+    "failed": lambda e, d: f"{who(e)} failed: {d.get('why')}",
+    "attempt-ended": lambda e, d: f"is done with {who(e)}: {d.get('why')}",
+    "posted": lambda e, d: f"posts a write of {who(e)} to {ticket(e)}, layer {d.get('layer')}, {size(d['bytes'])}",
+    "completed": _completed,
+    "look": lambda e, d: f"looks at {ticket(e)}, layer {d.get('layer')}: {d.get('why')}",
+    "armed": lambda e, d: f"watches for {d.get('hold')}",
+    "held": lambda e, d: f"holds {thing(e)}",
+    "released": lambda e, d: f"lets {thing(e)} go on",
+    "landed": lambda e, d: f"{thing(e)} landed",
+    "delivered": lambda e, d: f"{thing(e)} was delivered",
+    "dropped": lambda e, d: f"{thing(e)} was lost",
+    "unlanded": lambda e, d: f"{thing(e)} could not be delivered: {d.get('why')}",
+    "lost": lambda e, d: f"lost {d.get('count')} events",
+}
