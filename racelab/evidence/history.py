@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from racelab.evidence.events import KINDS, SCHEMA, Event
 from racelab.scenario import Scenario
 
 HISTORY_FILE = "history.jsonl"
+
+T = TypeVar("T")
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -50,7 +53,8 @@ class History:
 
     def __init__(self, header: Header, events: Iterable[Event]) -> None:
         self.header = header
-        self.events = sorted(events, key=lambda event: (event.hlc, event.instance, event.seq))
+        self.events = sorted(events, key=attrgetter("hlc", "instance", "seq"))
+        self._derived: dict[Any, Any] = {}
 
     @cached_property
     def by_kind(self) -> dict[str, list[Event]]:
@@ -77,6 +81,13 @@ class History:
         """Events of any of these kinds, in order."""
         wanted = frozenset(kinds)
         return (event for event in self.events if event.kind in wanted)
+
+    def derived(self, build: Callable[[History], T]) -> T:
+        """What `build` makes of this history, made once and shared by whoever asks."""
+        if build not in self._derived:
+            self._derived[build] = build(self)
+        result: T = self._derived[build]
+        return result
 
     def write(self, path: Path) -> None:
         """Write the file in one go, through a temporary name, so that a torn one never has the real name."""

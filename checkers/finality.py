@@ -1,0 +1,126 @@
+"""Finality: every request and every draining page is terminal within its bound, or shown stuck.
+
+docs/specifications.md states the rule. Bounds are virtual time of the instance: a request has the
+request and the drain time-out, a draining page the drain time-out. Once the conductor has drained
+the lab, whatever is not terminal is stuck, and the finding is its wait graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from checkers.ledger_view import Ledger, Life
+from checkers.wait_graph import WaitGraph
+from racelab.evidence.events import TERMINAL_KINDS, Event
+from racelab.evidence.history import History
+from racelab.evidence.naming import attempt_name, numbers, when_ms
+from racelab.evidence.result import Finding, SpecResult, concluded
+
+SPEC = "finality"
+
+
+def check(history: History) -> SpecResult:
+    """Judge finality."""
+    judge = _Judge(history)
+    judge.requests()
+    judge.pages()
+    looked_at = judge.coverage["requests"] + judge.coverage["draining_pages"]
+    return concluded(SPEC, judge.findings, judge.coverage, judge.doubts, looked_at)
+
+
+class _Judge:
+    def __init__(self, history: History) -> None:
+        self.history = history
+        lab = history.header.scenario.lab
+        self.drain_ms = lab.drain_timeout_ms
+        self.request_ms = lab.request_timeout_ms + lab.drain_timeout_ms
+        self.drained = any(event.data["phase"] == "drain" for event in history.by_kind["phase"])
+        self.now: dict[str, int] = {}
+        for event in history.events:
+            self.now[event.instance] = event.clock_ms
+        self.graph = WaitGraph(history)
+        self.findings: list[Finding] = []
+        self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+        self.coverage = {"requests": 0, "draining_pages": 0}
+
+    def requests(self) -> None:
+        """Exactly one terminal event each, in time, and nothing after it."""
+        ends: dict[tuple[str | None, int | None], list[Event]] = defaultdict(list)
+        for event in self.history.of(*TERMINAL_KINDS):
+            ends[event.request, event.attempt].append(event)
+        for submitted in self.history.by_kind["submitted"]:
+            self.coverage["requests"] += 1
+            terminal = ends.get((submitted.request, submitted.attempt), [])
+            if not terminal:
+                self._not_terminal(submitted)
+                continue
+            took = terminal[0].clock_ms - submitted.clock_ms
+            if took > self.request_ms:
+                self._found(
+                    submitted, terminal[0], f"{_who(submitted)} ended after {took:,} ms, more than {self.request_ms:,}"
+                )
+            if len(terminal) > 1:
+                kinds = " and ".join(event.kind for event in terminal)
+                self._found(terminal[0], terminal[1], f"{_who(submitted)} ended twice: {kinds}")
+        for kind in ("committed", "read"):
+            for event in self.history.by_kind[kind]:
+                terminal = ends.get((event.request, event.attempt), [])
+                if terminal and terminal[0].instance == event.instance and terminal[0].seq < event.seq:
+                    self._found(terminal[0], event, f"{_who(event)} goes on ({kind}) after it {terminal[0].kind}")
+
+    def _not_terminal(self, submitted: Event) -> None:
+        waited = self.now[submitted.instance] - submitted.clock_ms
+        graph = self.graph.of_request(submitted)
+        if waited > self.request_ms:
+            what = f"{_who(submitted)} is not over after {waited:,} ms, more than {self.request_ms:,}: {graph}"
+        elif self.drained:
+            what = f"{_who(submitted)} is stuck after the drain: {graph}"
+        else:
+            self.doubts.append(f"{_who(submitted)} was not over when the run stopped, before its bound")
+            return
+        self._absent(submitted, None, what)
+
+    def pages(self) -> None:
+        """Every draining page becomes FREE or QUARANTINED in time."""
+        over = {"page-free", "page-quarantined", "pool"}
+        ledger = self.history.derived(Ledger)
+        ends: dict[tuple[str, int | None, int | None], Event] = {}
+        for event in self.history.of(*over):
+            ends[event.instance, event.page, event.gen] = event
+        for draining in self.history.by_kind["page-draining"]:
+            self.coverage["draining_pages"] += 1
+            end = ends.get((draining.instance, draining.page, draining.gen))
+            life = ledger.life(draining.instance, draining.page, draining.gen)
+            until = end.clock_ms if end is not None else self.now[draining.instance]
+            took = until - draining.clock_ms
+            page = f"page {draining.page} gen {draining.gen} of {_who(draining)}"
+            if took > self.drain_ms:
+                how = "drained for" if end is not None else "has been draining for"
+                self._found(draining, end, f"{page} {how} {took:,} ms, more than {self.drain_ms:,}", life)
+            elif end is None and self.drained:
+                self._absent(draining, None, f"{page} is stuck draining: {self.graph.of_page(life)}", life)
+            elif end is None:
+                self.doubts.append(f"{page} was still draining when the run stopped, before its bound")
+
+    def _absent(self, first: Event, then: Event | None, what: str, life: Life | None = None) -> None:
+        if not self.history.lost:
+            self._found(first, then, what, life)
+
+    def _found(self, first: Event, then: Event | None, what: str, life: Life | None = None) -> None:
+        self.findings.append(
+            Finding(
+                spec=SPEC,
+                grade="stuck",
+                instance=first.instance,
+                page=first.page,
+                gen=first.gen,
+                owner=life.owner if life is not None else _who(first),
+                when=when_ms(self.history, then or first),
+                what=what,
+                events=numbers(first, then),
+            )
+        )
+
+
+def _who(event: Event) -> str:
+    return attempt_name(event.request, event.attempt)

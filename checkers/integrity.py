@@ -1,0 +1,183 @@
+"""Integrity: every byte range that is committed or read equals its source bytes and had arrived.
+
+docs/specifications.md states the rule. The content key is the reader's own request and attempt,
+the page's generation, the layer and the range; its source is what was fingerprinted when the
+write was posted. A difference is attributed to whoever's bytes explain it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from checkers.consumers import Sight, Sources, sights
+from checkers.late_writes import writer_of
+from checkers.ledger_view import Ledger
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+from racelab.evidence.naming import attempt_name, numbers, when_ms
+from racelab.evidence.result import Finding, SpecResult, concluded
+from racelab.evidence.writes import Write, Writes
+
+SPEC = "integrity"
+
+
+def check(history: History) -> SpecResult:
+    """Judge integrity."""
+    judge = _Judge(history)
+    for sight in sights(history):
+        judge.compare(sight)
+    judge.conflicting_sources()
+    judge.completeness()
+    return concluded(SPEC, judge.findings, judge.coverage, judge.doubts, judge.coverage["fingerprints_compared"])
+
+
+class _Judge:
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.sources = history.derived(Sources)
+        self.findings: list[Finding] = []
+        self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+        self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0}
+        self._posted: dict[tuple[str, int], list[Write]] | None = None
+
+    def compare(self, sight: Sight) -> None:
+        """One fingerprint against the source bytes of its content key."""
+        own = [write for write in self.sources.of(sight) if sight.start == 0 and write.bytes == sight.end]
+        if not own:
+            self._without_source(sight)
+            return
+        self.coverage["fingerprints_compared"] += 1
+        if any(write.fingerprint == sight.fingerprint for write in own):
+            if sight.event.kind == "committed":
+                self._arrived(sight, own)
+            return
+        self.coverage["mismatches"] += 1
+        writer, explained = self._attribute(sight)
+        reader = attempt_name(sight.event.request, sight.event.attempt)
+        verb = "commits" if sight.event.kind == "committed" else "reads"
+        what = (
+            f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end} with fingerprint "
+            f"{sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
+        )
+        self._found(sight, what, own[0], writer)
+
+    def _without_source(self, sight: Sight) -> None:
+        reader = attempt_name(sight.event.request, sight.event.attempt)
+        place = f"page {sight.page} gen {sight.gen} layer {sight.layer} bytes {sight.start}-{sight.end}"
+        if self.history.lost or self.sources.of(sight):
+            self.doubts.append(f"{reader} takes {place}, a range that no single posted write has")
+            return
+        writer, explained = self._attribute(sight)
+        self._found(sight, f"{reader} takes {place}, which was never written for it: {explained}", None, writer)
+
+    def _arrived(self, sight: Sight, own: list[Write]) -> None:
+        """What is committed must have landed before: the same bytes may be there by chance or by an old attempt."""
+        causality = self.history.causality
+        if any(write.landing_before(sight.event, causality) for write in own):
+            return
+        absent = [
+            write for write in own if write.fate in ("lost", "held") or write.landing_after(sight.event, causality)
+        ]
+        reader = attempt_name(sight.event.request, sight.event.attempt)
+        place = f"page {sight.page} layer {sight.layer}"
+        if len(absent) == len(own):
+            self._found(sight, f"{reader} commits {place} before its bytes arrived (write {own[0].id})", own[0], None)
+        elif not any(write.fingerprint == sight.fingerprint for write in own):
+            self.doubts.append(f"nothing shows that write {own[0].id} landed before {reader} committed {place}")
+
+    def _attribute(self, sight: Sight) -> tuple[str | None, str]:
+        """Whose bytes explain what was seen: by content first, then by who landed there."""
+        if self._posted is None:
+            self._posted = defaultdict(list)
+            for write in self.history.derived(Writes):
+                self._posted[write.fingerprint, write.bytes].append(write)
+        same = self._posted.get((sight.fingerprint, sight.end - sight.start), [])
+        if same:
+            return writer_of(same[0]), f"these are the bytes of {writer_of(same[0])} (write {same[0].id})"
+        causality = self.history.causality
+        reader = (sight.event.request, sight.event.attempt)
+        for write in self.history.derived(Writes):
+            posted = write.posted
+            if (posted.page, write.layer) != (sight.page, sight.layer) or (posted.request, posted.attempt) == reader:
+                continue
+            if write.fate == "landed" and write.landing_before(sight.event, causality) and write.bytes > sight.start:
+                life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
+                if life is not None and not write.landing_before(life.born, causality):
+                    return writer_of(write), f"{writer_of(write)} landed there (write {write.id})"
+        return None, "never seen"
+
+    def conflicting_sources(self) -> None:
+        """Two posts of one content key must bring the same bytes; else a source page changed in between."""
+        first: dict[tuple[object, ...], Write] = {}
+        for write in self.history.derived(Writes):
+            posted = write.posted
+            key = (posted.request, posted.attempt, posted.page, posted.gen, write.layer, write.address, write.bytes)
+            before = first.setdefault(key, write)
+            if before.fingerprint != write.fingerprint:
+                what = (
+                    f"{writer_of(write)} posts other bytes for the same place: write {before.id} and write {write.id}"
+                )
+                self.findings.append(
+                    Finding(
+                        spec=SPEC,
+                        grade="corrupt",
+                        instance=posted.instance,
+                        page=posted.page,
+                        gen=posted.gen,
+                        layer=write.layer,
+                        writer=writer_of(write),
+                        bytes=(0, write.bytes),
+                        when=when_ms(self.history, posted),
+                        what=what,
+                        events=numbers(before.posted, posted),
+                    )
+                )
+
+    def completeness(self) -> None:
+        """Every finished request must have shown all that it was granted, when committed and when read."""
+        granted: dict[tuple[str | None, int | None], dict[tuple[int | None, int | None], int]] = defaultdict(dict)
+        layers = {event.instance: int(event.data["layers"]) for event in self.history.by_kind["pool"]}
+        for event in self.history.by_kind["granted"]:
+            granted[event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
+        shown: dict[str, dict[tuple[str | None, int | None], Event]] = {"committed": {}, "read": {}}
+        for kind, count in (("committed", "commits"), ("read", "reads")):
+            for event in self.history.by_kind[kind]:
+                self.coverage[count] += 1
+                shown[kind].setdefault((event.request, event.attempt), event)
+        for finished in self.history.by_kind["finished"]:
+            attempt = (finished.request, finished.attempt)
+            for kind, events in shown.items():
+                missing = _missing(events.get(attempt), granted[attempt], layers.get(finished.instance, 0))
+                if missing:
+                    self.doubts.append(f"{attempt_name(*attempt)} finished, and {missing} was never {kind}")
+
+    def _found(self, sight: Sight, what: str, source: Write | None, writer: str | None) -> None:
+        life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
+        self.findings.append(
+            Finding(
+                spec=SPEC,
+                grade="corrupt",
+                instance=sight.event.instance,
+                page=sight.page,
+                gen=sight.gen,
+                layer=sight.layer,
+                owner=life.owner if life is not None else None,
+                writer=writer,
+                bytes=(sight.start, sight.end),
+                when=when_ms(self.history, sight.event),
+                what=what,
+                events=numbers(source.posted if source is not None else None, sight.event),
+            )
+        )
+
+
+def _missing(event: Event | None, granted: dict[tuple[int | None, int | None], int], layers: int) -> str | None:
+    """What of the granted pages the event does not show, in words."""
+    if event is None:
+        return "anything of it"
+    seen = {(page, gen, layer, end) for page, gen, layer, start, end, _ in event.data["fingerprints"] if start == 0}
+    for (page, gen), size in granted.items():
+        for layer in range(layers):
+            if size and (page, gen, layer, size) not in seen:
+                return f"page {page} gen {gen} layer {layer} bytes 0-{size}"
+    return None

@@ -1,0 +1,174 @@
+"""Isolation: no access under a grant takes effect after its generation ends, and no control message
+changes another attempt's state.
+
+docs/specifications.md states the rule. A landing is compared with the end of a generation by
+happened-before alone; what cannot be ordered is unknown. Three grades: `exposed` (the generation
+ended while the grant was outstanding), `reached` (a write landed after the end, or a message of
+another attempt was obeyed), `consumed` (what it left there was read or published).
+"""
+
+from __future__ import annotations
+
+from checkers.consumers import CONSUMING
+from checkers.control import trespasses
+from checkers.late_writes import Late, LateWrites, writer_of
+from checkers.ledger_view import Ledger
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+from racelab.evidence.naming import attempt_name, number, numbers, when_ms
+from racelab.evidence.result import Finding, SpecResult, concluded
+from racelab.evidence.writes import Writes
+
+SPEC = "isolation"
+
+_ORDER = {"consumed": 0, "reached": 1, "exposed": 2}
+
+
+def check(history: History) -> SpecResult:
+    """Judge isolation."""
+    late = LateWrites(history)
+    findings = [_landing(history, item) for item in late.found]
+    findings += _stale_reads(history)
+    findings += _foreign_sources(history)
+    findings += trespasses(history)
+    findings += _exposures(history, {id(item.ended) for item in late.found})
+    findings.sort(key=lambda finding: _ORDER[finding.grade])
+    coverage = {
+        "writes": len(history.derived(Writes)),
+        "messages": len(history.by_kind["received"]),
+        "generations": len(history.derived(Ledger).lives),
+    }
+    return concluded(SPEC, findings, coverage, late.doubts + _doubts(history), coverage["writes"])
+
+
+def _doubts(history: History) -> list[str]:
+    doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+    for event in history.by_kind["counted"]:
+        unannounced = event.data["counts"].get("unannounced", 0)
+        if unannounced:
+            doubts.append(f"the {event.data['gate']} gate saw {unannounced} write(s) that nobody had announced")
+    return doubts
+
+
+def _landing(history: History, late: Late) -> Finding:
+    """The story of a write that landed where it had no right to any more."""
+    write, span = late.write, late.span
+    owner = late.owners[0] if len(late.owners) == 1 else None
+    sight = late.readers[0] if late.readers else None
+    story = f"{span.end - span.start:,} bytes of {attempt_name(write.posted.request, write.posted.attempt)} {late.why}"
+    if late.ended is not None:
+        story += _apart(history, write.posted, late.ended)
+    if owner is not None:
+        story += f"; the page belongs to {owner.owner}"
+    elif late.owners:
+        story += f"; the page belongs to one of {', '.join(life.owner for life in late.owners)}"
+    else:
+        story += "; the page is free"
+    if sight is not None:
+        story += f", and {attempt_name(sight.event.request, sight.event.attempt)} took the bytes ({sight.event.kind})"
+    shown = numbers(write.posted, late.ended, owner.born if owner else None, write.released, write.upper)
+    return Finding(
+        spec=SPEC,
+        grade="consumed" if sight is not None else "reached",
+        instance=span.instance,
+        page=span.page,
+        gen=owner.gen if owner is not None else write.posted.gen,
+        layer=span.layer,
+        owner=owner.owner if owner is not None else None,
+        writer=writer_of(write),
+        bytes=(span.start, span.end),
+        when=when_ms(history, write.upper or write.lower),
+        what=story,
+        events=shown + (numbers(sight.event) if sight is not None else []),
+    )
+
+
+def _apart(history: History, posted: Event, ended: Event) -> str:
+    """`; posted 12.3 ms before that`, if the two are ordered."""
+    a, b = when_ms(history, posted) or 0.0, when_ms(history, ended) or 0.0
+    if history.causality.before(posted, ended):
+        return f" (posted {b - a:,.1f} ms before that)"
+    return f" (posted {a - b:,.1f} ms after that)" if history.causality.before(ended, posted) else ""
+
+
+def _stale_reads(history: History) -> list[Finding]:
+    """Reads of a page that is not, or not any more, the reader's."""
+    ledger = history.derived(Ledger)
+    found: dict[tuple[int, int, int], Finding] = {}
+    for event in history.of(*CONSUMING):
+        for page, gen, layer, start, end, _ in event.data["fingerprints"]:
+            life = ledger.lives.get((event.instance, page, gen))
+            if life is not None and (life.ended is None or life.ended.seq > event.seq) and life.owned_by(event):
+                continue
+            if history.lost or (id(event), page, gen) in found:
+                continue
+            now = ledger.at(event.instance, page, event.seq)
+            reader = attempt_name(event.request, event.attempt)
+            whose = f"belongs to {now.owner}" if now is not None else "is free"
+            found[id(event), page, gen] = Finding(
+                spec=SPEC,
+                grade="consumed",
+                instance=event.instance,
+                page=page,
+                gen=gen,
+                layer=layer,
+                owner=now.owner if now is not None else None,
+                bytes=(start, end),
+                when=when_ms(history, event),
+                what=f"{reader} takes page {page} gen {gen} ({event.kind}) while the page {whose}",
+                events=numbers(life.born if life else None, life.ended if life else None, event),
+            )
+    return list(found.values())
+
+
+def _foreign_sources(history: History) -> list[Finding]:
+    """Writes whose source page was not the writer's when they were posted."""
+    ledger = history.derived(Ledger)
+    findings = []
+    for write in history.derived(Writes):
+        posted = write.posted
+        page = posted.data["source_page"]
+        life = ledger.at(posted.instance, page, posted.seq)
+        if history.lost or (life is not None and life.owned_by(posted)):
+            continue
+        whose = f"belongs to {life.owner}" if life is not None else "is free"
+        findings.append(
+            Finding(
+                spec=SPEC,
+                grade="reached",
+                instance=posted.instance,
+                page=page,
+                gen=life.gen if life is not None else None,
+                layer=write.layer,
+                owner=life.owner if life is not None else None,
+                writer=writer_of(write),
+                when=when_ms(history, posted),
+                what=f"write {write.id} of {writer_of(write)} reads source page {page}, which {whose}",
+                events=[number(posted)],
+            )
+        )
+    return findings
+
+
+def _exposures(history: History, told: set[int]) -> list[Finding]:
+    """Generations that ended while somebody could still write there, and nobody is seen to have done so."""
+    findings = []
+    for life in history.derived(Ledger):
+        if life.ended is None or life.ended.kind != "page-free" or id(life.ended) in told or history.lost:
+            continue
+        for grant in life.open_at_end():
+            findings.append(
+                Finding(
+                    spec=SPEC,
+                    grade="exposed",
+                    instance=life.instance,
+                    page=life.page,
+                    gen=life.gen,
+                    owner=life.owner,
+                    writer=grant.writer,
+                    when=when_ms(history, life.ended),
+                    what=f"page {life.page} gen {life.gen} ended while {grant.writer} could still write to it",
+                    events=numbers(grant.opened, life.ended),
+                )
+            )
+    return findings

@@ -1,0 +1,63 @@
+"""Where an address lies: registered regions cut into pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import NamedTuple
+
+from racelab.evidence.history import History
+
+
+class Span(NamedTuple):
+    """Bytes [start, end) of one page's layer."""
+
+    instance: str
+    layer: int
+    page: int
+    start: int
+    end: int
+
+
+class Memory:
+    """The pools of all instances by address. `history.derived(Memory)` gives the shared one."""
+
+    def __init__(self, history: History) -> None:
+        page_bytes = {event.instance: int(event.data["page_bytes"]) for event in history.by_kind["pool"]}
+        latest = {(event.instance, event.data["layer"]): event for event in history.by_kind["region"]}
+        self._regions: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
+        for (instance, layer), event in latest.items():
+            if instance in page_bytes:
+                region = (event.data["address"], event.data["bytes"], layer, page_bytes[instance])
+                self._regions[instance].append(region)
+        for regions in self._regions.values():
+            regions.sort()
+        self._peers: dict[str, list[str]] = defaultdict(list)
+        for event in history.by_kind["granted"]:
+            if event.instance not in self._peers[event.data["to"]]:
+                self._peers[event.data["to"]].append(event.instance)
+
+    def spans(self, writer: str, address: int, size_bytes: int) -> list[Span]:
+        """What a write by `writer` touches, on the peers that granted it anything; empty if that is no page.
+
+        Each process has addresses of its own, so those of others are not looked at.
+        """
+        for instance in self._peers.get(writer, ()):
+            spans = self._spans_on(instance, address, size_bytes)
+            if spans:
+                return spans
+        return []
+
+    def _spans_on(self, instance: str, address: int, size_bytes: int) -> list[Span]:
+        spans: list[Span] = []
+        regions = self._regions.get(instance, [])
+        index = max(bisect_right(regions, (address, 1 << 64)) - 1, 0)
+        end = address + size_bytes
+        for base, length, layer, page_bytes in regions[index : index + 2]:
+            low, high = max(address, base), min(end, base + length)
+            while low < high:
+                page, start = divmod(low - base, page_bytes)
+                stop = min(page_bytes, start + high - low)
+                spans.append(Span(instance, layer, page, start, stop))
+                low += stop - start
+        return spans

@@ -1,0 +1,90 @@
+"""Whether the stop evidence that an engine claims for a grant is true.
+
+A claim stands if every write ever posted under the grant completed successfully, each completion
+happened before the claim, no write was posted after it, and the writes cover what was granted; an
+acknowledgement must also be one that the writer sent, after its last post.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from checkers.ledger_view import Grant, Life
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+from racelab.evidence.naming import number
+from racelab.evidence.writes import Write, Writes
+
+
+class Claim(NamedTuple):
+    """What is wrong with a claim, or what keeps it from being proven; both None if it stands."""
+
+    false: str | None = None
+    doubt: str | None = None
+
+
+class Claims:
+    """Judges claims. `history.derived(Claims)` gives the shared one."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._layers = {event.instance: int(event.data["layers"]) for event in history.by_kind["pool"]}
+        self._sent = {event.data["id"]: event for event in history.by_kind["sent"]}
+        self._writes: dict[tuple[str | None, int | None, int | None, int | None], list[Write]] = defaultdict(list)
+        for write in history.derived(Writes):
+            posted = write.posted
+            self._writes[posted.request, posted.attempt, posted.page, posted.gen].append(write)
+
+    def judge(self, life: Life, grant: Grant) -> Claim:
+        """Whether the event that closed the grant tells the truth."""
+        closed = grant.closed
+        assert closed is not None
+        opened = grant.opened
+        writes = self._writes.get((opened.request, opened.attempt, life.page, life.gen), [])
+        about = f"evidence for page {life.page} gen {life.gen} ({closed.data['evidence']!r})"
+        doubt = None
+        for write in writes:
+            wrong = self._wrong_with(write, closed)
+            if wrong is not None:
+                return Claim(false=f"{about} is false: {wrong}")
+            if write.completed is None or not self.history.causality.before(write.completed, closed):
+                doubt = f"{about}: nothing orders the completion of write {write.id} before it"
+        wrong = self._acknowledgement(writes, closed) if closed.data["evidence"] == "acknowledged" else None
+        wrong = wrong or (self._gap(life, grant, writes) if closed.data["evidence"] == "completions" else None)
+        if wrong is not None:
+            return Claim(doubt=f"{about}: {wrong}") if self.history.lost else Claim(false=f"{about} is false: {wrong}")
+        return Claim(doubt=doubt)
+
+    def _wrong_with(self, write: Write, closed: Event) -> str | None:
+        """Why this write contradicts the claim, if it does."""
+        before = self.history.causality.before
+        if before(closed, write.posted):
+            return f"write {write.id} is posted after it ({number(write.posted)})"
+        if write.completed is None:
+            return None if self.history.lost else f"write {write.id} never completed"
+        if not write.succeeded:
+            return f"write {write.id} completed with {write.completed.data['status']}, which proves nothing"
+        if before(closed, write.completed):
+            return f"write {write.id} completed after it ({number(write.completed)})"
+        return None
+
+    def _gap(self, life: Life, grant: Grant, writes: list[Write]) -> str | None:
+        """Completions close a grant only if everything granted was posted; else more may come."""
+        size = grant.opened.data["bytes"]
+        layers = self._layers.get(life.instance, 0)
+        posted = {write.layer for write in writes}
+        if size and len(posted) < layers:
+            return f"writes of {len(posted)} of its {layers} layers were posted, and posting is not closed"
+        return None
+
+    def _acknowledgement(self, writes: list[Write], closed: Event) -> str | None:
+        sent = self._sent.get(closed.data["by"])
+        if sent is None:
+            return f"nobody sent the message {closed.data['by']!r}"
+        if sent.data["type"] != "abort-ack":
+            return f"{sent.data['type']!r} acknowledges nothing"
+        if (sent.request, sent.attempt) != (closed.request, closed.attempt):
+            return f"the acknowledgement is of {sent.request} attempt {sent.attempt}"
+        late = [write for write in writes if write.posted.instance == sent.instance and write.posted.seq > sent.seq]
+        return f"write {late[0].id} is posted after the acknowledgement" if late else None

@@ -1,0 +1,108 @@
+"""One-sided writes, each put together from what its writer and the gate on its way reported.
+
+A landing carries no clock. It lies after every event in `lower` (the post, the gate's release)
+and before every event in `upper` (the gate's word that the target applied it, or a successful
+completion of a write that no gate held). Whoever compares it with another event asks
+`landing_before` and `landing_after`, which answer from happened-before and never from a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from racelab.evidence.events import Event
+from racelab.evidence.history import Causality, History
+
+Fate = Literal["landed", "lost", "held", "unknown"]
+
+
+@dataclass(slots=True)
+class Write:
+    """One posted write; `page` and `gen` are the destination's."""
+
+    posted: Event
+    id: str
+    layer: int
+    address: int
+    bytes: int
+    fingerprint: str
+    completed: Event | None = None
+    held: Event | None = None
+    released: Event | None = None
+    landed: Event | None = None
+    lost: Event | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its writer's API said so."""
+        return self.completed is not None and self.completed.data["status"] == "ok"
+
+    @property
+    def fate(self) -> Fate:
+        """`held` is still at the gate; `unknown` is a failed or missing completion and no word of a gate."""
+        if self.landed is not None:
+            return "landed" if not self.landed.data["code"] else "lost"
+        if self.lost is not None:
+            return "lost" if self.lost.kind == "dropped" else "unknown"
+        if self.held is not None:
+            return "held" if self.released is None else "unknown"
+        return "landed" if self.succeeded else "unknown"
+
+    @property
+    def lower(self) -> Event:
+        """The latest event that the landing surely follows."""
+        return self.released or self.held or self.posted
+
+    @property
+    def upper(self) -> Event | None:
+        """The event that the landing surely precedes. For a held write only the gate's word counts."""
+        if self.landed is not None:
+            return self.landed
+        return self.completed if self.succeeded and self.held is None else None
+
+    @property
+    def bracket(self) -> list[Event]:
+        """What the landing lies between, in order."""
+        return [event for event in (self.posted, self.released, self.upper) if event is not None]
+
+    def landing_before(self, event: Event, causality: Causality) -> bool:
+        """Whether the landing is proven to precede `event`."""
+        upper = self.upper
+        return upper is not None and causality.before(upper, event)
+
+    def landing_after(self, event: Event, causality: Causality) -> bool:
+        """Whether the landing is proven to follow `event`."""
+        return causality.before(event, self.lower) or causality.before(event, self.posted)
+
+
+class Writes:
+    """Every write of a history by its id."""
+
+    def __init__(self, history: History) -> None:
+        self.by_id: dict[str, Write] = {}
+        for event in history.by_kind["posted"]:
+            data = event.data
+            self.by_id[data["write"]] = Write(
+                event, data["write"], data["layer"], data["address"], data["bytes"], data["fingerprint"]
+            )
+        for event in history.by_kind["completed"]:
+            for identity in event.data["writes"]:
+                write = self.by_id.get(identity)
+                if write is not None and write.completed is None:
+                    write.completed = event
+        for kind, field in _GATE_FIELDS.items():
+            for event in history.by_kind[kind]:
+                write = self.by_id.get(event.data["what"])
+                if write is not None:
+                    setattr(write, field, event)
+
+    def __iter__(self) -> Iterator[Write]:
+        return iter(self.by_id.values())
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+
+_GATE_FIELDS = {"held": "held", "released": "released", "landed": "landed", "dropped": "lost", "unlanded": "lost"}
