@@ -86,16 +86,18 @@ class Hub:
 
     # -- commands
 
-    def call(self, name: str, command: str, bound_s: float = COMMAND_BOUND_S, **args: Any) -> Any:
+    def call(self, name: str, command: str, /, bound_s: float = COMMAND_BOUND_S, **args: Any) -> Any:
         """Send a command and wait for its reply."""
         return self.collect(self.send(name, command, **args), name, command, bound_s)
 
-    def call_all(self, names: list[str], command: str, bound_s: float = COMMAND_BOUND_S, **args: Any) -> dict[str, Any]:
+    def call_all(
+        self, names: list[str], command: str, /, bound_s: float = COMMAND_BOUND_S, **args: Any
+    ) -> dict[str, Any]:
         """The same command to several processes at once; replies by name."""
         sent = [(name, self.send(name, command, **args)) for name in names]
         return {name: self.collect(identity, name, command, bound_s) for name, identity in sent}
 
-    def send(self, name: str, command: str, **args: Any) -> int:
+    def send(self, name: str, command: str, /, **args: Any) -> int:
         """Send a command; `collect` the reply later."""
         peer = self.peers.get(name)
         if peer is None:

@@ -28,7 +28,7 @@ class Recorder:
         self.clock = HybridClock()
         self.virtual_ms: Callable[[], int] = lambda: 0
         self.seq = 0
-        self._sink = sink
+        self.sink = sink
         self._buffer: list[Event] = []
         self._buffer_events = buffer_events
         self._lost = 0
@@ -71,8 +71,8 @@ class Recorder:
             )
             if self._learned:
                 self._learned = {}
-            if self._sink is not None:
-                self._sink(event)
+            if self.sink is not None:
+                self.sink(event)
             elif len(self._buffer) < self._buffer_events:
                 self._buffer.append(event)
             else:

@@ -1,0 +1,341 @@
+"""The conductor: plays a scenario's steps on a lab, lets everything finish, and keeps what was seen.
+
+    schedule -> (blocked by a guard? the rest goes on as the aftermath) -> release what is held
+    -> drain, past every time-out -> probe -> the books at rest
+
+No step waits for time. A wait ends with its event, with a guard's refusal of that event, with a
+system at rest in which it cannot come any more, or, if something hangs, at a bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from racelab.conductor.witness import Witness
+from racelab.errors import LabError, PeerDiedError
+from racelab.evidence.events import Event
+from racelab.gates import Injector
+from racelab.lab.lab import Lab
+from racelab.scenario import (
+    PROBE,
+    Abort,
+    Advance,
+    Await,
+    Drop,
+    Expect,
+    Hold,
+    Release,
+    Request,
+    Scenario,
+    Step,
+    Submit,
+    read_aloud,
+    verb,
+)
+
+AWAIT_BOUND_S = 20.0
+ARRIVED = ("landed", "unlanded", "delivered", "dropped")
+
+
+@dataclass
+class Outcome:
+    """How a step ended: `met` by an event, `refused` by one, or not at all, and `why` in words."""
+
+    state: str
+    why: str
+    by: Event | None = None
+
+
+@dataclass
+class Recording:
+    """What one run left: its events, and the lab's failure if there was one."""
+
+    events: list[Event] = field(default_factory=list)
+    failure: LabError | None = None
+
+
+class Conductor:
+    """One run of one scenario under one set of guards."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        scenario: Scenario,
+        guards: list[str],
+        *,
+        seed: int = 0,
+        drain_first: bool = False,
+        observe: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.lab = lab
+        self.hub = lab.hub
+        self.scenario = scenario
+        self.guards = guards
+        self.seed = seed
+        self.drain_first = drain_first
+        self.witness = Witness(observe)
+        self._blocked = False
+
+    def run(self) -> Recording:
+        """Play everything. A lab failure ends the run early and is kept beside what was seen."""
+        recording = Recording(self.witness.events)
+        self.hub.on_event = self.witness.see
+        self.lab.recorder.sink = self.witness.see
+        try:
+            self._play()
+        except LabError as error:
+            recording.failure = error
+            peer = error.peer if isinstance(error, PeerDiedError) else "lab"
+            self._record("died", peer=peer, doing=self.hub.doing)
+        finally:
+            self.hub.on_event = lambda event: None
+            self.lab.recorder.sink = None
+        return recording
+
+    def _play(self) -> None:
+        self.hub.doing = "the reset before the run"
+        self.lab.reset(self.scenario.lab, self.guards, self.seed)
+        self._record("run-started", run=self.lab.incarnation, seed=self.seed, guards=self.guards)
+        self._phase("schedule")
+        for number, step in enumerate(self.scenario.steps, 1):
+            if not self._take(number, step):
+                break
+        self._phase("release")
+        for hold in self.scenario.holds():
+            self._let_go(hold, "release")
+        self._phase("drain")
+        self._settle()
+        self._advance(self.scenario.lab.request_timeout_ms + self.scenario.lab.drain_timeout_ms)
+        self._settle()
+        self._phase("probe")
+        self._submit(PROBE, probe_request(self.scenario))
+        self._settle()
+        self._phase("judge")
+        self.hub.call_all(self.lab.engines, "quiesce")
+        self.hub.call_all(list(self.lab.gates), "count")
+
+    # -- steps
+
+    def _take(self, number: int, step: Step) -> bool:
+        """Play one step; False if the schedule cannot go on."""
+        text = read_aloud(step)
+        self.hub.doing = f"step {number} ({text})"
+        self._record("step", n=number, verb=verb(step), text=text)
+        outcome = self._do(step)
+        by = [outcome.by.instance, outcome.by.seq] if outcome.by is not None else None
+        if outcome.state == "refused" and not self._blocked:
+            assert outcome.by is not None
+            self._blocked = True
+            self._record("blocked", n=number, guard=outcome.by.data["guard"], by=by)
+            self._phase("aftermath")
+            if self.drain_first:
+                self._advance(self.scenario.lab.drain_timeout_ms)
+                self._settle()
+        elif outcome.state == "failed" and not self._blocked:
+            reason, _, what = outcome.why.partition(": ")
+            self._record("gave-up", n=number, why=reason, what=what)
+            return False
+        self._record("step-done", n=number, why=outcome.why, by=by)
+        return True
+
+    def _do(self, step: Step) -> Outcome:
+        match step:
+            case Submit():
+                return self._submit(step.request, self.scenario.requests[step.request])
+            case Abort():
+                self.hub.call("decode", "abort", name=step.request)
+                return Outcome("met", "decode took the abort")
+            case Advance():
+                return self._advance(step.ms)
+            case Hold():
+                return self._arm(step)
+            case Release():
+                return self._let_go(step.hold, "release")
+            case Drop():
+                return self._let_go(step.hold, "drop")
+            case Await():
+                return self._await(step)
+            case Expect():
+                return self._claim(step)
+
+    def _submit(self, name: str, request: Request) -> Outcome:
+        attempt = self.hub.call(
+            "decode",
+            "submit",
+            name=name,
+            salt=request.salt or name,
+            prompt_tokens=request.prompt_tokens,
+            new_tokens=request.new_tokens,
+        )
+        return Outcome("met", f"decode took it as attempt {attempt}")
+
+    def _advance(self, ms: int) -> Outcome:
+        fired = self.hub.call_all(self.lab.engines, "advance", ms=ms)
+        return Outcome("met", f"{sum(fired.values())} timer(s) fired")
+
+    def _arm(self, step: Hold) -> Outcome:
+        match = {name: value for name, value in _fields(step).items() if value is not None}
+        self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count)
+        if step.write is not None:
+            self.hub.call("prefill", "arm_lane", hold=step.id, match=match, count=step.count)
+        return Outcome("met", "the gate is armed")
+
+    def _gate(self, step: Hold) -> Injector:
+        subject = "write" if step.write is not None else "message"
+        return next(gate for gate in self.lab.gates.values() if gate.subject == subject)
+
+    # -- letting go
+
+    def _let_go(self, hold: str, how: str) -> Outcome:
+        """Release or drop what is held and wait until it has arrived; writes are looked at around it."""
+        step = self.scenario.holds()[hold]
+        held = [event for event in self.witness.held(hold) if not self._has_gone(event)]
+        if not held:
+            return Outcome("failed", f"claim: nothing is held under {hold}")
+        if step.write is not None:
+            self._look(held, "before-release")
+        self.hub.call(self._gate(step).name, how, hold=hold)
+        waiting = {event.data["what"] for event in held}
+        outcome = self._wait(
+            lambda: self._last_arrival(hold) if waiting <= self.witness.gone(hold, ARRIVED) else None,
+            f"what {hold} held to arrive",
+            at_rest_ends=False,
+        )
+        if step.write is not None:
+            self._look(held, "after-landing")
+        return outcome
+
+    def _has_gone(self, held: Event) -> bool:
+        return held.data["what"] in self.witness.gone(held.data["hold"], ARRIVED)
+
+    def _last_arrival(self, hold: str) -> Event:
+        return max(
+            (event for kind in ARRIVED for event in self.witness.of(kind) if event.data["hold"] == hold),
+            key=lambda event: event.hlc,
+        )
+
+    def _look(self, held: list[Event], why: str) -> None:
+        """Have the receiver read the ranges that held writes aim at: the brackets of their landings."""
+        regions = {
+            event.data["layer"]: event.data["address"]
+            for event in self.witness.of("region")
+            if event.instance == "decode"
+        }
+        page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == "decode")
+        asked = []
+        for event in held:
+            layer, page = event.data["layer"], event.page
+            assert page is not None
+            start = event.data["address"] - regions[layer] - page * page_bytes
+            where = {"page": page, "layer": layer, "start": start, "end": start + event.data["bytes"]}
+            asked.append(self.hub.send("decode", "look", why=why, write=event.data["what"], **where))
+        for identity in asked:
+            self.hub.collect(identity, "decode", "look")
+
+    # -- waiting
+
+    def _await(self, step: Await) -> Outcome:
+        if step.event == "held":
+            assert step.hold is not None
+            hold = self.scenario.holds()[step.hold]
+            return self._wait(lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}")
+        count = max(step.count, len(self.witness.held(step.hold)) if step.hold else 1)
+        since = len(self.witness.of(step.event)) if step.new else 0
+        return self._wait(
+            lambda: _nth(self.witness.matching(step, since), count),
+            read_aloud(step).removeprefix("await "),
+            refused=lambda: self.witness.refusal(step.event, step.request, step.attempt),
+        )
+
+    def _claim(self, step: Expect) -> Outcome:
+        if step.claim == "reuses":
+            assert step.of is not None
+            before = set().union(*self.witness.pages(step.of))
+            attempts = self.witness.pages(step.request)
+            if attempts and attempts[-1] & before:
+                return Outcome("met", f"{step.request} has page(s) {sorted(attempts[-1] & before)} of {step.of}")
+            refusal = self.witness.refusal("page-free", step.of)
+            if refusal is not None:
+                return Outcome("refused", f"{step.of}'s pages were kept", refusal)
+            return Outcome("failed", f"claim: {step.request} holds no page that {step.of} held")
+        if self.witness.ended(step.request) == (step.claim == "ended"):
+            return Outcome("met", f"{step.request} is {step.claim}")
+        return Outcome("failed", f"claim: {step.request} is not {step.claim}")
+
+    def _wait(
+        self,
+        found: Callable[[], Event | None],
+        what: str,
+        *,
+        refused: Callable[[], Event | None] = lambda: None,
+        at_rest_ends: bool = True,
+    ) -> Outcome:
+        deadline = time.monotonic() + AWAIT_BOUND_S
+        while True:
+            event = found()
+            if event is not None:
+                return Outcome("met", _in_words(event), event)
+            refusal = refused()
+            if refusal is not None:
+                return Outcome("refused", str(refusal.data["why"]), refusal)
+            if time.monotonic() > deadline:
+                return Outcome("failed", f"hang: waited {AWAIT_BOUND_S:.0f} s for {what}")
+            if not at_rest_ends or self.witness.flight.under_way:
+                self.hub.pump(1.0)
+            elif self._at_rest() and found() is None:
+                return Outcome("failed", f"starved: the system is at rest without {what}")
+
+    def _at_rest(self) -> bool:
+        """Ask every instance; the answer counts only if nothing was seen meanwhile."""
+        seen = len(self.witness.events)
+        answers = self.hub.call_all(self.lab.engines, "sync")
+        busy = any(answer["busy"] for answer in answers.values())
+        if busy and len(self.witness.events) == seen:
+            self.hub.pump(0.001)
+        return not busy and len(self.witness.events) == seen and not self.witness.flight.under_way
+
+    def _settle(self) -> None:
+        """Wait until the system is at rest.
+
+        Raises:
+            LabError: it does not come to rest within the bound.
+        """
+        deadline = time.monotonic() + AWAIT_BOUND_S
+        while self.witness.flight.under_way or not self._at_rest():
+            if time.monotonic() > deadline:
+                moving = ", ".join(sorted(self.witness.flight.under_way)) or "an instance with work of its own"
+                raise LabError(f"the system did not come to rest in {AWAIT_BOUND_S:.0f} s: {moving}")
+            if self.witness.flight.under_way:
+                self.hub.pump(1.0)
+
+    # -- recording
+
+    def _phase(self, name: str) -> None:
+        self.hub.doing = f"the {name} phase"
+        self._record("phase", phase=name)
+
+    def _record(self, kind: str, **data: object) -> None:
+        self.lab.recorder.record(kind, **data)  # type: ignore[arg-type]
+
+
+def probe_request(scenario: Scenario) -> Request:
+    """One page, one token: the smallest request that shows that serving goes on."""
+    return Request(prompt_tokens=max(2, scenario.lab.page_tokens // 2 + 1), new_tokens=1, salt=PROBE)
+
+
+def _fields(step: Hold) -> dict[str, object]:
+    match = step.write or step.message
+    assert match is not None
+    return {name: getattr(match, name) for name in match.__struct_fields__}
+
+
+def _nth(events: list[Event], count: int) -> Event | None:
+    return events[count - 1] if len(events) >= count else None
+
+
+def _in_words(event: Event) -> str:
+    subject = f" {event.request}" if event.request else ""
+    page = f" page {event.page} gen {event.gen}" if event.page is not None else ""
+    return f"{event.instance} reported {event.kind}{subject}{page}"

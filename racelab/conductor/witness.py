@@ -1,0 +1,71 @@
+"""What the conductor has seen so far in a run: every event, by kind, and what follows from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from racelab.conductor.flight import Flight
+from racelab.evidence.events import TERMINAL_KINDS, Event
+from racelab.scenario import Await
+
+
+class Witness:
+    """Takes events as they arrive; `observe` is told of each, for whoever watches the run live."""
+
+    def __init__(self, observe: Callable[[Event], None]) -> None:
+        self.events: list[Event] = []
+        self.flight = Flight()
+        self._by_kind: dict[str, list[Event]] = defaultdict(list)
+        self._observe = observe
+
+    def see(self, event: Event) -> None:
+        """Take note of an event."""
+        self.events.append(event)
+        self._by_kind[event.kind].append(event)
+        self.flight.see(event)
+        self._observe(event)
+
+    def of(self, kind: str) -> list[Event]:
+        """Events of a kind, in the order in which they arrived."""
+        return self._by_kind[kind]
+
+    def matching(self, step: Await, since: int = 0) -> list[Event]:
+        """Events that an await asks for, among those after the first `since` of their kind."""
+        return [event for event in self.of(step.event)[since:] if _agrees(event, step)]
+
+    def refusal(self, kind: str, request: str | None, attempt: int | None = None) -> Event | None:
+        """A guard's refusal of what would have been an event `kind` for this request."""
+        for event in self.of("refused"):
+            if event.data["refuses"] != kind or (request is not None and event.request != request):
+                continue
+            if attempt is None or event.attempt == attempt:
+                return event
+        return None
+
+    def held(self, hold: str) -> list[Event]:
+        """What stopped under a hold, in order."""
+        return [event for event in self.of("held") if event.data["hold"] == hold]
+
+    def gone(self, hold: str, kinds: Iterable[str]) -> set[str]:
+        """Of the things held, those with an event of one of `kinds`."""
+        return {event.data["what"] for kind in kinds for event in self.of(kind) if event.data["hold"] == hold}
+
+    def pages(self, request: str) -> list[set[int]]:
+        """Decode's pages of each attempt of a request."""
+        admitted = (event for event in self.of("admitted") if event.request == request)
+        return [{page for page, _ in event.data["tickets"]} for event in admitted]
+
+    def ended(self, request: str) -> bool:
+        """Whether every attempt of the request is terminal."""
+        submitted = sum(event.request == request for event in self.of("submitted"))
+        ends = {event.attempt for kind in TERMINAL_KINDS for event in self.of(kind) if event.request == request}
+        return len(ends) == submitted
+
+
+def _agrees(event: Event, step: Await) -> bool:
+    if step.request is not None and event.request != step.request:
+        return False
+    if step.attempt is not None and event.attempt != step.attempt:
+        return False
+    return step.hold is None or event.data.get("hold") == step.hold

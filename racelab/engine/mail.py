@@ -1,0 +1,60 @@
+"""Control messages of one engine: numbered, recorded when sent and when received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from racelab.evidence.recorder import Recorder
+from racelab.transport.messages import Message
+
+
+class Mail:
+    """Message ids are `<instance>-<run's number>`; they start anew with each incarnation."""
+
+    def __init__(self, recorder: Recorder, post: Callable[[Message], None]) -> None:
+        self._recorder = recorder
+        self._post = post
+        self._count = 0
+
+    def send(self, type: str, to: str, request: str, attempt: int, *, chunk: int | None = None, **body: Any) -> None:
+        """Record and publish one message."""
+        self._count += 1
+        identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
+        about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
+        about |= {key: value for key, value in body.items() if isinstance(value, str | bool)}
+        sent = self._recorder.record("sent", request, attempt, id=identity, type=type, to=to, **about)
+        self._post(
+            Message(
+                id=identity,
+                type=type,
+                sender=self._recorder.instance,
+                to=to,
+                request=request,
+                attempt=attempt,
+                chunk=chunk,
+                seq=sent.seq,
+                hlc=sent.hlc,
+                body=body,
+            )
+        )
+
+    def received(self, message: Message) -> None:
+        """Record the arrival of a message: a causal edge from its sender."""
+        self._recorder.learned(message.sender, message.seq, message.hlc)
+        about: dict[str, Any] = {"from": message.sender}
+        if message.chunk is not None:
+            about["chunk"] = message.chunk
+        about |= {key: value for key, value in message.body.items() if isinstance(value, str | bool)}
+        self._recorder.record(
+            "received",
+            message.request,
+            message.attempt,
+            id=message.id,
+            type=message.type,
+            **about,
+        )
+
+    def ignored(self, message: Message, why: str) -> None:
+        """Record that a message changed nothing."""
+        self._recorder.record("ignored", message.request, message.attempt, id=message.id, type=message.type, why=why)

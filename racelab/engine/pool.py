@@ -1,0 +1,56 @@
+"""The paged KV pool: the memory itself, its addresses, and fingerprints of what is in it.
+
+One contiguous block a layer, each registered with the transport as a region. Page p of layer l
+is at `address(l) + p * page_bytes`.
+"""
+
+from __future__ import annotations
+
+import numpy
+import torch
+
+from racelab.engine.transformer import HEAD_DIM, HEADS, TOKEN_BYTES
+from racelab.evidence.fingerprint import fingerprint
+
+
+class PagePool:
+    """`kv` is [layers, pages, page_tokens, 2, HEADS, HEAD_DIM] float32, zero at first."""
+
+    def __init__(self, pages: int, layers: int, page_tokens: int) -> None:
+        self.pages = pages
+        self.layers = layers
+        self.page_tokens = page_tokens
+        self.page_bytes = page_tokens * TOKEN_BYTES
+        self.kv = torch.zeros(layers, pages, page_tokens, 2, HEADS, HEAD_DIM)
+        self._bytes = self.kv.numpy().view(numpy.uint8).reshape(layers, pages, self.page_bytes)
+        self._pattern = b""
+
+    def address(self, layer: int) -> int:
+        """Where a layer's block begins."""
+        return int(self.kv.data_ptr()) + layer * self.layer_bytes
+
+    @property
+    def layer_bytes(self) -> int:
+        """Size of one layer's block."""
+        return self.pages * self.page_bytes
+
+    def fingerprint(self, page: int, layer: int, start: int, end: int) -> str:
+        """The fingerprint of a byte range of one page's layer."""
+        return fingerprint(self._bytes[layer, page, start:end])
+
+    def valid_bytes(self, index: int, tokens: int) -> int:
+        """How many bytes of a request's page number `index` its first `tokens` tokens fill."""
+        return max(0, min(self.page_tokens, tokens - index * self.page_tokens)) * TOKEN_BYTES
+
+    def refill(self, epoch: int) -> None:
+        """Fill every page with a pattern that belongs to this epoch alone."""
+        self._pattern = numpy.random.default_rng(epoch).bytes(self.page_bytes)
+        self._bytes[:] = numpy.frombuffer(self._pattern, dtype=numpy.uint8)
+
+    def foreign(self, pages: list[int]) -> list[int]:
+        """Those of `pages`, never granted in this epoch, that no longer hold its pattern."""
+        return [
+            page
+            for page in pages
+            if any(self._bytes[layer, page].tobytes() != self._pattern for layer in range(self.layers))
+        ]

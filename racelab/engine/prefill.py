@@ -1,0 +1,267 @@
+"""The prefill instance: computes a prompt's KV chunk by chunk and writes it into decode's pages.
+
+    reserve -> for each chunk: forward, post its pages' layers -> written per chunk when they complete
+    abort   -> post no more; abort-ack once nothing is outstanding
+    complete-> the source pages may go
+
+Source pages are on a ledger of their own: a posted write is a grant to the local NIC until its
+completion, so a release during a transfer drains like on decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from racelab.engine.clock import VirtualClock
+from racelab.engine.guards import Guards, Ticket
+from racelab.engine.ledger import Ledger
+from racelab.engine.mail import Mail
+from racelab.engine.pool import PagePool
+from racelab.engine.transformer import Transformer
+from racelab.evidence.recorder import Recorder
+from racelab.scenario import Lab
+from racelab.transport.lanes import WriteIdentity
+from racelab.transport.messages import Message
+from racelab.transport.mooncake import Completion, Transport, Write
+
+NIC = "nic"
+
+
+@dataclass
+class Job:
+    """One attempt of one request, from its `reserve` to the end of its source pages."""
+
+    request: str
+    attempt: int
+    prompt: list[int]
+    segment: str
+    regions: list[int]
+    pages: list[tuple[int, int]]
+    sources: list[Ticket] = field(default_factory=list)
+    next_chunk: int = 0
+    outstanding: dict[int, int] = field(default_factory=dict)
+    """writes without a completion, by chunk"""
+    unfinished: dict[int, int] = field(default_factory=dict)
+    """writes without a successful completion, by source page"""
+    failed: set[int] = field(default_factory=set)
+    aborted: bool = False
+    released: bool = False
+
+    @property
+    def transferred(self) -> int:
+        """Tokens whose KV travels: all but the last, which decode computes itself."""
+        return len(self.prompt) - 1
+
+
+class Prefill:
+    """Single-threaded: every method runs on the instance's event loop."""
+
+    def __init__(
+        self,
+        shape: Lab,
+        recorder: Recorder,
+        guards: Guards,
+        pool: PagePool,
+        model: Transformer,
+        mail: Mail,
+        clock: VirtualClock,
+        transport: Transport,
+        soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
+        self._shape = shape
+        self._recorder = recorder
+        self._pool = pool
+        self._model = model
+        self._mail = mail
+        self._transport = transport
+        self._soon = soon
+        self._jobs: dict[tuple[str, int], Job] = {}
+        self._waiting: list[Job] = []
+        self._by_write: dict[str, Job] = {}
+        self._writes = 0
+        self._steps_due = 0
+
+    # -- what arrives
+
+    def on_message(self, message: Message) -> None:
+        """Handle one control message."""
+        self._mail.received(message)
+        if message.type == "reserve":
+            self._accept(message)
+            return
+        job = self._jobs.get((message.request, message.attempt))
+        if job is None:
+            self._mail.ignored(message, "no such attempt here")
+        elif message.type == "abort":
+            self._abort(job)
+        elif message.type == "complete":
+            self._release(job, "complete")
+        else:
+            self._mail.ignored(message, f"prefill takes no {message.type}")
+
+    def on_completion(self, completion: Completion) -> None:
+        """Handle what the transport said of a batch; every batch is of one chunk of one attempt."""
+        ok = completion.status == "ok"
+        first = completion.writes[0].identity
+        job = self._by_write[first.write]
+        for write in completion.writes:
+            del self._by_write[write.identity.write]
+            self._note_write_done(job, write.source_page, ok, completion.batch)
+        job.outstanding[first.chunk] -= len(completion.writes)
+        if not ok:
+            job.failed.add(first.chunk)
+        if job.outstanding[first.chunk] == 0:
+            del job.outstanding[first.chunk]
+            self._tell_written(job, first.chunk)
+        if job.aborted and not job.outstanding:
+            self._acknowledge(job)
+        self._admit()
+
+    def _note_write_done(self, job: Job, page: int, ok: bool, batch: str) -> None:
+        """A source page is free of the NIC once all its layers' writes have succeeded."""
+        job.unfinished[page] -= 1 if ok else 0
+        if job.unfinished[page] == 0:
+            source = next(ticket for ticket in job.sources if ticket.page == page)
+            self.ledger.close(source, "completions", batch)
+
+    # -- one attempt
+
+    def _accept(self, message: Message) -> None:
+        body = message.body
+        job = Job(
+            message.request,
+            message.attempt,
+            prompt=body["prompt"],
+            segment=body["segment"],
+            regions=body["regions"],
+            pages=[(page, gen) for page, gen in body["pages"]],
+        )
+        self._jobs[job.request, job.attempt] = job
+        self._waiting.append(job)
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            job = self._waiting[0]
+            sources = self.ledger.take(len(job.pages), job.request, job.attempt)
+            if sources is None:
+                self._recorder.record(
+                    "queued", job.request, job.attempt, needs=len(job.pages), free=len(self.ledger.free)
+                )
+                return
+            self._waiting.pop(0)
+            job.sources = sources
+            tickets = [[ticket.page, ticket.gen] for ticket in sources]
+            self._recorder.record("accepted", job.request, job.attempt, prompt_tokens=len(job.prompt), tickets=tickets)
+            self._schedule(job)
+
+    def _schedule(self, job: Job) -> None:
+        self._steps_due += 1
+        self._soon(lambda: self._step(job))
+
+    def _step(self, job: Job) -> None:
+        """Compute and post one chunk; later chunks queue behind whatever else is due."""
+        self._steps_due -= 1
+        start = job.next_chunk * self._shape.chunk_tokens
+        if job.aborted or job.released or start >= job.transferred:
+            return
+        end = min(start + self._shape.chunk_tokens, job.transferred)
+        pages = [ticket.page for ticket in job.sources]
+        self._model.forward(job.prompt[start:end], start, self._pool.kv, pages)
+        self._post(job, job.next_chunk, start, end)
+        job.next_chunk += 1
+        if end < job.transferred:
+            self._schedule(job)
+
+    def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
+        first = start // self._shape.page_tokens
+        last = (end - 1) // self._shape.page_tokens
+        writes = [self._write(job, chunk, index, layer) for index in range(first, last + 1) for layer in self._layers]
+        for index in range(first, last + 1):
+            self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
+            job.unfinished[job.sources[index].page] = self._shape.layers
+        job.outstanding[chunk] = len(writes)
+        for write in writes:
+            self._by_write[write.identity.write] = job
+        self._transport.post(job.segment, writes)
+
+    @property
+    def _layers(self) -> range:
+        return range(self._shape.layers)
+
+    def _write(self, job: Job, chunk: int, index: int, layer: int) -> Write:
+        self._writes += 1
+        size = self._pool.valid_bytes(index, job.transferred)
+        page, gen = job.pages[index]
+        source = job.sources[index].page
+        identity = WriteIdentity(
+            write=f"w{self._recorder.incarnation}-{self._writes}",
+            request=job.request,
+            attempt=job.attempt,
+            chunk=chunk,
+            layer=layer,
+            page=page,
+            gen=gen,
+            address=job.regions[layer] + page * self._pool.page_bytes,
+            bytes=size,
+        )
+        return Write(
+            identity,
+            source_address=self._pool.address(layer) + source * self._pool.page_bytes,
+            source_page=source,
+            fingerprint=self._pool.fingerprint(source, layer, 0, size),
+        )
+
+    def _tell_written(self, job: Job, chunk: int) -> None:
+        first = chunk * self._shape.chunk_tokens // self._shape.page_tokens
+        count = self._shape.chunk_tokens // self._shape.page_tokens
+        self._mail.send(
+            "written",
+            "decode",
+            job.request,
+            job.attempt,
+            chunk=chunk,
+            status="failed" if chunk in job.failed else "ok",
+            pages=job.pages[first : first + count],
+        )
+
+    # -- the end of an attempt
+
+    def _abort(self, job: Job) -> None:
+        job.aborted = True
+        if job in self._waiting:
+            self._waiting.remove(job)
+        self._release(job, "abort")
+        if not job.outstanding:
+            self._acknowledge(job)
+
+    def _acknowledge(self, job: Job) -> None:
+        """Posting is closed and nothing is outstanding; `clean` if every completion was a success."""
+        self._mail.send("abort-ack", "decode", job.request, job.attempt, clean=not job.failed, pages=job.pages)
+
+    def _release(self, job: Job, why: str) -> None:
+        if job.released:
+            return
+        job.released = True
+        self._recorder.record("attempt-ended", job.request, job.attempt, why=why)
+        for source in job.sources:
+            self.ledger.release(source, why)
+        self._admit()
+
+    # -- at rest
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work that needs nothing from outside."""
+        return self._steps_due > 0
+
+    def leftovers(self) -> dict[str, int]:
+        """What must be zero when the instance is at rest."""
+        return {
+            "requests": sum(not job.released for job in self._jobs.values()),
+            "queued": len(self._waiting),
+            "writes": self._transport.outstanding,
+            "grants": self.ledger.outstanding,
+        }

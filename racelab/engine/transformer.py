@@ -1,0 +1,95 @@
+"""A small deterministic decoder-only transformer over a paged KV cache.
+
+Pre-norm blocks with RMSNorm, rotary-free sinusoidal positions, multi-head attention whose keys
+and values live in pages, and a two-layer MLP (Vaswani et al. 2017; paging as in vLLM, SOSP'23).
+The weights are random with a fixed seed and scaled so that attention dominates: a page with
+another request's keys and values changes the tokens that come out.
+
+KV layout of one page and layer: [page_tokens, 2, HEADS, HEAD_DIM] float32, so the bytes of the
+first n tokens are the first n * TOKEN_BYTES bytes of the page.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+VOCABULARY = 256
+WIDTH = 128
+HEADS = 8
+HEAD_DIM = 64
+FEED_FORWARD = 256
+TOKEN_BYTES = 2 * HEADS * HEAD_DIM * 4
+WEIGHTS_SEED = 20_26
+_ATTENTION_GAIN = 3.0
+_SHARPNESS = 4.0
+_POSITION_GAIN = 0.3
+
+
+class Layer:
+    """Weights of one block; all [in, out] float32."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        inner = HEADS * HEAD_DIM
+        self.query = _weight(generator, WIDTH, inner) * _SHARPNESS
+        self.key_value = _weight(generator, WIDTH, 2 * inner)
+        self.output = _weight(generator, inner, WIDTH) * _ATTENTION_GAIN
+        self.up = _weight(generator, WIDTH, FEED_FORWARD)
+        self.down = _weight(generator, FEED_FORWARD, WIDTH)
+
+
+class Transformer:
+    """`forward` is a pure function of its arguments and the pages; safe to share between requests."""
+
+    def __init__(self, layers: int) -> None:
+        generator = torch.Generator().manual_seed(WEIGHTS_SEED)
+        self.embedding = torch.randn(VOCABULARY, WIDTH, generator=generator)
+        self.unembedding = _weight(generator, WIDTH, VOCABULARY)
+        self.layers = [Layer(generator) for _ in range(layers)]
+        self.positions = _sinusoids(4096) * _POSITION_GAIN
+
+    @torch.inference_mode()
+    def forward(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> torch.Tensor:
+        """Run `tokens` at positions `start`... over the request's `pages` of `kv`.
+
+        Args:
+            kv: [layers, pages, page_tokens, 2, HEADS, HEAD_DIM]; the new tokens' keys and values
+                are written into it, those before `start` are read from it.
+            pages: page numbers of the request, in token order.
+
+        Returns:
+            logits of the last token, [VOCABULARY].
+        """
+        count, end = len(tokens), start + len(tokens)
+        hidden = self.embedding[tokens] + self.positions[start:end]
+        index = torch.tensor(pages)
+        slots = (index[:, None] * kv.shape[2] + torch.arange(kv.shape[2])).flatten()
+        mask = torch.ones(count, end, dtype=torch.bool).tril(start) if count > 1 else None
+        for layer, cache in zip(self.layers, kv, strict=True):
+            flat = cache.view(-1, 2, HEADS, HEAD_DIM)
+            normal = _norm(hidden)
+            flat[slots[start:end]] = (normal @ layer.key_value).view(count, 2, HEADS, HEAD_DIM)
+            keys, values = flat[slots[:end]].unbind(1)
+            query = (normal @ layer.query).view(count, HEADS, HEAD_DIM)
+            attended = functional.scaled_dot_product_attention(
+                query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), attn_mask=mask
+            )
+            hidden = hidden + attended.transpose(0, 1).reshape(count, -1) @ layer.output
+            hidden = hidden + functional.silu(_norm(hidden) @ layer.up) @ layer.down
+        return _norm(hidden[-1]) @ self.unembedding
+
+
+def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tensor:
+    return torch.randn(inputs, outputs, generator=generator) / math.sqrt(inputs)
+
+
+def _norm(hidden: torch.Tensor) -> torch.Tensor:
+    return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + 1e-6)
+
+
+def _sinusoids(length: int) -> torch.Tensor:
+    rates = torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(10_000.0) / WIDTH))
+    angles = torch.arange(length)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)

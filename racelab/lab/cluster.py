@@ -1,0 +1,69 @@
+"""The cluster file: where a lab's processes run and over which transport.
+
+`racelab list clusters` shows those that are there; a path to a file of your own works as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from racelab import documents
+from racelab.errors import UsageError
+from racelab.shipped import shipped
+
+ROLES = ("prefill", "decode")
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Where one instance goes: Ray `resources`, the `host` that its transport binds, a NIC, environment."""
+
+    host: str
+    resources: dict[str, float] = {}
+    device: str = ""
+    environment: dict[str, str] = {}
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """`ray` is `local` (a private Ray is started) or the address of a running one; `broker` is
+    `embedded` or HOST:PORT; `hub-host` is the address at which processes reach the conductor."""
+
+    cluster: str
+    about: str = ""
+    transport: Literal["tcp"] = "tcp"
+    hub_host: str = "127.0.0.1"
+    ray: str = "local"
+    broker: str = "embedded"
+    gate_ports: dict[str, int] = {}
+    instances: dict[str, Placement]
+
+
+def load(name: str) -> Cluster:
+    """A cluster by name or path.
+
+    Raises:
+        UsageError: there is no such cluster.
+        DocumentError: the file has problems; all are listed.
+    """
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = shipped("clusters") / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in shipped("clusters").glob("*.yaml")))
+        raise UsageError(f"unknown cluster {name!r}", next=f"one of: {known}; or a path to a YAML file")
+    document = documents.read(path)
+    data: dict[str, Any] = document.data if isinstance(document.data, dict) else {}
+    given = data.get("instances")
+    instances = given if isinstance(given, dict) else {}
+    placements = {role: document.build(Placement, value, "instances", role) for role, value in instances.items()}
+    for role in ROLES:
+        if role not in placements:
+            document.problem(f"missing instance {role!r}", "instances")
+    cluster = document.build(Cluster, document.data | {"instances": {}} if data else document.data)
+    document.finish(next="docs/clusters.md lists every key")
+    assert cluster is not None
+    return msgspec.structs.replace(
+        cluster, instances={role: place for role, place in placements.items() if place is not None}
+    )

@@ -1,0 +1,232 @@
+"""One prefill or decode instance: a process with an event loop, a transport, a bus and an engine.
+
+The conductor configures it for each run (`reset`), acts on it, and asks for looks and for rest.
+Everything happens on one loop, and whatever was recorded leaves before anything is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from racelab.channel.frames import Command
+from racelab.channel.link import Link
+from racelab.engine.clock import VirtualClock
+from racelab.engine.decode import Decode
+from racelab.engine.guards import Guards
+from racelab.engine.mail import Mail
+from racelab.engine.pool import PagePool
+from racelab.engine.prefill import Prefill
+from racelab.engine.prompts import prompt
+from racelab.engine.transformer import Transformer
+from racelab.evidence.recorder import Recorder
+from racelab.scenario import Lab
+from racelab.transport.bus import Bus
+from racelab.transport.messages import Message
+from racelab.transport.mooncake import Transport
+
+Role = Literal["prefill", "decode"]
+
+POLL_INTERVAL_S = 100e-6
+"""Between two looks at the completion queue while writes are outstanding; it orders nothing."""
+
+
+class Instance:
+    """Built inside its own process; `run` returns when the conductor has hung up."""
+
+    def __init__(self, role: Role, hub: str, token: str, host: str, transport: str, device: str = "") -> None:
+        torch.set_num_threads(1)
+        self.role = role
+        self.recorder = Recorder(role)
+        self.transport = Transport(host, self.recorder, protocol=transport, device=device)
+        self.link = Link(
+            hub,
+            token,
+            self.recorder,
+            segment=self.transport.segment,
+            torch=torch.__version__,
+        )
+        self.clock = VirtualClock()
+        self.bus: Bus | None = None
+        self.engine: Prefill | Decode | None = None
+        self._pools: dict[tuple[int, int, int], PagePool] = {}
+        self._models: dict[int, Transformer] = {}
+        self._pool: PagePool | None = None
+        self._polling = False
+        self._handlers: dict[str, Callable[..., Any]] = {
+            "reset": self.reset,
+            "use_gate": self.transport.use_gate,
+            "arm_lane": self.transport.lanes.arm,
+            "submit": self.submit,
+            "abort": self.abort,
+            "advance": self.advance,
+            "look": self.look,
+            "sync": self.sync,
+            "quiesce": self.quiesce,
+        }
+
+    async def run(self) -> None:
+        """Serve the conductor until it hangs up."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        gone = loop.create_future()
+        loop.add_reader(self.link.fileno(), self._on_readable, gone)
+        try:
+            await gone
+        finally:
+            loop.remove_reader(self.link.fileno())
+            if self.bus is not None:
+                await self.bus.__aexit__(None, None, None)
+            self.transport.close()
+            self.link.close()
+
+    def _on_readable(self, gone: asyncio.Future[None]) -> None:
+        commands = self.link.ready()
+        if commands is None:
+            if not gone.done():
+                gone.set_result(None)
+            return
+        for command in commands:
+            if command.name == "join_bus":
+                self._loop.create_task(self._join_bus(command))
+            else:
+                self.link.answer(command, self._handlers)
+        self._watch_completions()
+
+    async def _join_bus(self, command: Command) -> None:
+        """Connect to the broker (through its gate); the only command that has to wait."""
+        try:
+            self.bus = await Bus(command.args["address"], command.args["lab"], self.role, self._on_message).__aenter__()
+        except Exception as error:  # reported to the conductor, which decides
+            self.link.reply(command, error=str(error))
+        else:
+            self.link.reply(command)
+
+    def _on_message(self, message: Message) -> None:
+        if self.engine is not None:
+            self.engine.on_message(message)
+            self._after_work()
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        """Run engine work on the next turn of the loop, after whatever has already arrived."""
+
+        def run() -> None:
+            work()
+            self._after_work()
+
+        self._loop.call_soon(run)
+
+    def _after_work(self) -> None:
+        self.link.flush()
+        self._watch_completions()
+
+    def _watch_completions(self) -> None:
+        if not self._polling and self.transport.outstanding:
+            self._polling = True
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        engine = self.engine
+        assert isinstance(engine, Prefill)
+        for completion in self.transport.poll():
+            engine.on_completion(completion)
+        self.link.flush()
+        if self.transport.outstanding:
+            self._loop.call_later(POLL_INTERVAL_S, self._poll)
+        else:
+            self._polling = False
+
+    # -- commands
+
+    def reset(
+        self, incarnation: int, epoch: int, shape: dict[str, int], guards: list[str], seed: int
+    ) -> dict[str, int]:
+        """Begin a new incarnation: pool refilled with the epoch's pattern, memory registered anew."""
+        if self.transport.outstanding:
+            raise RuntimeError(f"{self.transport.outstanding} write(s) of the last run are outstanding")
+        lab = Lab(**shape)
+        self._seed = seed
+        self.recorder.incarnation = incarnation
+        self.clock = clock = VirtualClock()
+        self.recorder.virtual_ms = lambda: clock.now_ms
+        pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
+        self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens)
+        pool.refill(epoch)
+        self.transport.lanes.forget()
+        self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
+        self.engine = self._build(lab, pool, Guards(guards, self.recorder))
+        free = list(reversed(self.engine.ledger.free))
+        self.recorder.record("pool", pages=pages, page_bytes=pool.page_bytes, layers=pool.layers, free=free)
+        for layer in range(pool.layers):
+            self.recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
+        return {"address_0": pool.address(0)}
+
+    def _build(self, lab: Lab, pool: PagePool, guards: Guards) -> Prefill | Decode:
+        assert self.bus is not None, "the bus is joined before the first run"
+        model = self._models.setdefault(lab.layers, Transformer(lab.layers))
+        mail = Mail(self.recorder, self.bus.send)
+        if self.role == "prefill":
+            return Prefill(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
+        segment = self.transport.segment
+        return Decode(lab, self.recorder, guards, pool, model, mail, self.clock, segment, self._soon)
+
+    def _pool_for(self, pages: int, layers: int, page_tokens: int) -> PagePool:
+        key = (pages, layers, page_tokens)
+        if key not in self._pools:
+            self._pools[key] = PagePool(*key)
+        return self._pools[key]
+
+    def submit(self, name: str, salt: str, prompt_tokens: int, new_tokens: int) -> int:
+        """The client sends a request to decode."""
+        assert isinstance(self.engine, Decode)
+        return self.engine.submit(name, prompt(salt, prompt_tokens, self._seed), new_tokens)
+
+    def abort(self, name: str) -> None:
+        """The client gives up on a request."""
+        assert isinstance(self.engine, Decode)
+        self.engine.abort(name)
+
+    def advance(self, ms: int) -> int:
+        """Virtual time passes here."""
+        return self.clock.advance(ms)
+
+    def look(self, page: int, layer: int, start: int, end: int, why: str, write: str) -> str:
+        """Read own memory: the fingerprint of a byte range of a page's layer."""
+        assert self._pool is not None
+        assert self.engine is not None
+        seen = self._pool.fingerprint(page, layer, start, end)
+        gen = self.engine.ledger.gen[page]
+        self.recorder.record(
+            "look", None, None, page, gen, layer=layer, start=start, end=end, fingerprint=seen, why=why, write=write
+        )
+        return seen
+
+    def sync(self) -> dict[str, bool]:
+        """Whether this instance could still act without hearing anything."""
+        assert self.engine is not None
+        assert self.bus is not None
+        if self.bus.failed:
+            raise RuntimeError(self.bus.failed)
+        return {"busy": self.engine.busy or not self.bus.idle}
+
+    def quiesce(self) -> dict[str, Any]:
+        """The books at rest: states, leftovers, and pages that a foreign epoch has touched."""
+        assert self.engine is not None
+        assert self._pool is not None
+        ledger = self.engine.ledger
+        untouched = [page for page in range(self._pool.pages) if page not in ledger.ever_taken]
+        foreign = self._pool.foreign(untouched)
+        self.recorder.record("scan", pages=untouched, foreign=foreign)
+        self.transport.record_sockets()
+        leftovers = self.engine.leftovers() | {"timers": self.clock.pending()}
+        self.recorder.record("quiesced", pool=self._pool.pages, states=ledger.counts(), leftovers=leftovers)
+        return {"foreign": foreign, "leftovers": leftovers}
+
+
+def run(role: Role, hub: str, token: str, host: str, transport: str, device: str = "") -> None:
+    """Be an instance until the conductor hangs up."""
+    instance = Instance(role, hub, token, host, transport, device)
+    asyncio.run(instance.run())

@@ -1,0 +1,175 @@
+"""The lab: the running processes of a scenario, started once and proven clean between runs.
+
+conductor (here) -- hub -- prefill, decode (Ray actors), broker, wire gate, bus gate
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from racelab.channel.hub import Hub
+from racelab.errors import DirtyLabError
+from racelab.evidence.recorder import Recorder
+from racelab.gates import Injector
+from racelab.lab.children import Child
+from racelab.lab.cluster import ROLES, Cluster
+from racelab.lab.ray_cluster import RayCluster
+from racelab.scenario import Lab as Shape
+
+START_BOUND_S = 60.0
+BROKER = "broker"
+
+
+class Lab:
+    """`with Lab(...) as lab:` starts everything; leaving the block ends everything, whatever happened."""
+
+    def __init__(self, cluster: Cluster, injectors: Iterable[Injector], logs: Path) -> None:
+        self.cluster = cluster
+        self.gates = {injector.name: injector for injector in injectors}
+        self.engines = list(ROLES)
+        self.recorder = Recorder("conductor")
+        self.hub = Hub(self.recorder, cluster.hub_host)
+        self.phases_s: dict[str, float] = {}
+        self.incarnation = 0
+        self._logs = logs
+        self._children: dict[str, Child] = {}
+        self._ray = RayCluster(cluster)
+
+    def __enter__(self) -> Lab:
+        try:
+            with self._phase("broker"):
+                self._start_bus()
+            with self._phase("ray"):
+                self._ray.start()
+            self._start_engines()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name, of everything that has said hello."""
+        return {name: peer.pid for name, peer in self.hub.peers.items()}
+
+    @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What each process said of itself: addresses, versions."""
+        return {name: peer.facts for name, peer in self.hub.peers.items()}
+
+    # -- start and end
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        self.hub.doing = f"start of {name}"
+        started = time.monotonic()
+        yield
+        self.phases_s[name] = time.monotonic() - started
+
+    def _start_bus(self) -> None:
+        if self.cluster.broker == "embedded":
+            self._spawn(BROKER, "racelab.lab.broker", ["--host", self.cluster.hub_host])
+            self._wait_for(BROKER)
+            address = str(self.hub.peers[BROKER].facts["mqtt"])
+        else:
+            address = self.cluster.broker
+        self._spawn_gate("bus", ["--broker", address])
+        self._wait_for("bus")
+
+    def _start_engines(self) -> None:
+        with self._phase("instances"):
+            for role in ROLES:
+                place = self.cluster.instances[role]
+                self._ray.spawn(
+                    role,
+                    {
+                        "hub": self.hub.address,
+                        "token": self.hub.token,
+                        "host": place.host,
+                        "transport": self.cluster.transport,
+                        "device": place.device,
+                    },
+                )
+            self._wait_for(*ROLES)
+        with self._phase("gates"):
+            self._spawn_gate("wire", ["--target", str(self.hub.peers["decode"].facts["segment"])])
+            self._wait_for("wire")
+            bus = self.hub.peers["bus"].facts["mqtt"]
+            self.hub.call_all(self.engines, "join_bus", address=bus, lab=self.hub.token[:8])
+            wire = self.hub.peers["wire"].facts
+            self.hub.call("prefill", "use_gate", segment=wire["segment"], announce=wire["announce"])
+
+    def _spawn_gate(self, name: str, arguments: list[str]) -> None:
+        port = self.cluster.gate_ports.get(name)
+        fixed = ["--port", str(port)] if port is not None else []
+        self._spawn(name, self.gates[name].module, ["--host", self.cluster.hub_host, *arguments, *fixed])
+
+    def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
+        everywhere = ["--hub", self.hub.address]
+        if name != BROKER:
+            everywhere += ["--instance", name]
+        self._children[name] = Child(name, module, everywhere + arguments, self.hub.token, self._logs)
+
+    def _wait_for(self, *names: str) -> None:
+        self.hub.wait_for(*names, bound_s=START_BOUND_S, alive=self._check)
+
+    def _check(self) -> None:
+        for child in self._children.values():
+            child.check()
+        self._ray.check()
+
+    def _end_processes(self) -> None:
+        names = list(self.hub.peers)
+        self.hub.part_with(*names)
+        self.hub.forget(*names)
+        for child in self._children.values():
+            child.end()
+        self._children.clear()
+
+    def close(self) -> None:
+        """End everything, in an order in which nobody misses anybody."""
+        try:
+            self._end_processes()
+        finally:
+            self._ray.close()
+            self.hub.close()
+
+    def renew(self) -> None:
+        """Replace every instance, gate and broker; Ray stays."""
+        self._end_processes()
+        self._ray.end()
+        self._start_bus()
+        self._start_engines()
+
+    # -- between runs
+
+    def reset(self, shape: Shape, guards: list[str], seed: int) -> None:
+        """Begin a new incarnation of every process, or say what of the last one is left.
+
+        Raises:
+            DirtyLabError: a gate still holds something; `renew` helps.
+        """
+        self.incarnation += 1
+        gates = self.hub.call_all(list(self.gates), "reset", incarnation=self.incarnation)
+        for gate, answer in gates.items():
+            if answer["held"]:
+                raise DirtyLabError(f"{gate} still holds {', '.join(answer['held'])} of the last run")
+        self.recorder.incarnation = self.incarnation
+        self.hub.call_all(
+            self.engines,
+            "reset",
+            incarnation=self.incarnation,
+            epoch=self.incarnation,
+            shape=msgspec.structs.asdict(shape),
+            guards=guards,
+            seed=seed,
+        )

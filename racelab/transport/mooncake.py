@@ -1,0 +1,203 @@
+"""Mooncake's TransferEngine as the engines use it: registered regions, posted writes, completions.
+
+Every write publishes its identity (a `posted` event) before it is submitted, and takes one of two
+lanes: `direct` to the target's own segment, or `wire` through the gate, chosen beforehand so that
+a write that nobody wants to hold never meets the gate. https://github.com/kvcache-ai/Mooncake
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from racelab.errors import LabError, MissingPartError
+from racelab.evidence.recorder import Recorder
+from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
+from racelab.transport.metadata import data_port
+from racelab.transport.sockets import connections
+from racelab.transport.tcp_layout import HEADER
+
+METADATA = "P2PHANDSHAKE"
+LANES_PER_PEER = 16
+ENVIRONMENT = {"MC_TCP_LANES_PER_PEER": str(LANES_PER_PEER), "GLOG_minloglevel": "2"}
+"""What a process needs in its environment before it imports the engine. Time-outs stay at their defaults."""
+
+SYSTEM_LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4"}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One one-sided write: where it goes (`identity`) and which local bytes it takes."""
+
+    identity: WriteIdentity
+    source_address: int
+    source_page: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What the API said of a batch: `ok`, `failed` or `timeout`, with its code."""
+
+    batch: str
+    writes: tuple[Write, ...]
+    status: str
+    code: int
+
+
+_STATUS = {1: "ok", -1: "failed", -2: "timeout"}
+
+
+class Transport:
+    """One TransferEngine. Not thread-safe: the instance's event loop owns it."""
+
+    def __init__(self, host: str, recorder: Recorder, *, protocol: str = "tcp", device: str = "") -> None:
+        self._recorder = recorder
+        self._engine = _engine()
+        code = self._engine.initialize(host, METADATA, protocol, device)
+        if code != 0:
+            raise LabError(f"Mooncake does not start on {host} over {protocol}: code {code}", next="racelab doctor")
+        self.segment = f"{host}:{self._engine.get_rpc_port()}"
+        self.lanes = Lanes()
+        self._direct_bytes: dict[str, int] = {}
+        self._data_ports: dict[str, int] = {}
+        self._announcer: Announcer | None = None
+        self._gate_segment = ""
+        self._regions: list[int] = []
+        self._batches: dict[int, tuple[str, tuple[Write, ...]]] = {}
+        self._failed: list[Completion] = []
+        self._count = 0
+
+    def register(self, regions: Iterable[tuple[int, int]]) -> None:
+        """Register [(address, bytes)] anew, in place of what was registered before."""
+        self.unregister()
+        for address, size_bytes in regions:
+            if self._engine.register_memory(address, size_bytes) != 0:
+                raise LabError(f"Mooncake refuses to register {size_bytes} bytes at {address:#x}")
+            self._regions.append(address)
+
+    def unregister(self) -> None:
+        """Take back every registration."""
+        for address in self._regions:
+            self._engine.unregister_memory(address)
+        self._regions.clear()
+
+    def use_gate(self, segment: str, announce: str) -> None:
+        """Where writes on the `wire` lane go, and where they are announced first."""
+        self._gate_segment = segment
+        self._announcer = Announcer(announce)
+
+    def post(self, segment: str, writes: list[Write]) -> None:
+        """Submit writes to a peer's segment, each on its lane; completions come from `poll`."""
+        gated = [write for write in writes if self.lanes.choose(write.identity)]
+        direct = [write for write in writes if write not in gated] if gated else writes
+        if direct:
+            size = sum(HEADER.size + write.identity.bytes for write in direct)
+            self._direct_bytes[segment] = self._direct_bytes.get(segment, 0) + size
+            self._submit(segment, "direct", direct)
+        if gated:
+            self._submit(self._gate_segment, "wire", gated)
+
+    def poll(self) -> list[Completion]:
+        """Batches that the API has finished since the last call."""
+        done, self._failed = self._failed, []
+        for handle in list(self._batches):
+            code = self._engine.transfer_check_status(handle)
+            if code != 0:
+                name, writes = self._batches.pop(handle)
+                done.append(Completion(name, writes, _STATUS.get(code, "failed"), code))
+        for completion in done:
+            self._recorder.record(
+                "completed",
+                batch=completion.batch,
+                writes=[write.identity.write for write in completion.writes],
+                status=completion.status,
+                code=completion.code,
+            )
+        return done
+
+    @property
+    def outstanding(self) -> int:
+        """Writes whose batch the API has not finished."""
+        return sum(len(writes) for _, writes in self._batches.values()) + len(self._failed)
+
+    def record_sockets(self) -> None:
+        """Record what the kernel counted on our connections to peers that were written directly.
+
+        Each counts from its first byte, so expected and acked are sums over the engine's life.
+        """
+        for segment, expected in self._direct_bytes.items():
+            port = self._data_ports.setdefault(segment, data_port(segment))
+            seen = connections(port)
+            acked = None if seen is None else sum(connection.info.acked for connection in seen)
+            self._recorder.record("sockets", lanes=None if seen is None else len(seen), acked=acked, expected=expected)
+
+    def close(self) -> None:
+        """Take back registrations and hang up on the gate."""
+        self.unregister()
+        if self._announcer is not None:
+            self._announcer.close()
+
+    def _submit(self, segment: str, lane: str, writes: list[Write]) -> None:
+        self._count += 1
+        batch = f"b{self._count}"
+        for write in writes:
+            self._record_post(write, batch, lane)
+        if lane == "wire":
+            assert self._announcer is not None, "a lane was armed before the gate was known"
+            self._announcer.announce(
+                [write.identity for write in writes],
+                seq=self._recorder.seq,
+                hlc=self._recorder.clock.tick(),
+                sender=self._recorder.instance,
+            )
+        handle = self._engine.batch_transfer_async_write(
+            segment,
+            [write.source_address for write in writes],
+            [write.identity.address for write in writes],
+            [write.identity.bytes for write in writes],
+        )
+        if handle == 0:
+            self._failed.append(Completion(batch, tuple(writes), "failed", 0))
+        else:
+            self._batches[handle] = (batch, tuple(writes))
+
+    def _record_post(self, write: Write, batch: str, lane: str) -> None:
+        identity = write.identity
+        self._recorder.record(
+            "posted",
+            identity.request,
+            identity.attempt,
+            identity.page,
+            identity.gen,
+            write=identity.write,
+            batch=batch,
+            lane=lane,
+            layer=identity.layer,
+            chunk=identity.chunk,
+            address=identity.address,
+            bytes=identity.bytes,
+            source_page=write.source_page,
+            fingerprint=write.fingerprint,
+        )
+
+
+def _engine() -> Any:
+    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+    try:
+        from mooncake.engine import TransferEngine
+    except ImportError as error:
+        raise MissingPartError(f"Mooncake cannot be loaded: {error}", next=advice(str(error))) from None
+    return TransferEngine()
+
+
+def advice(message: str) -> str:
+    """What to install when the import of Mooncake fails with `message`."""
+    for library, package in SYSTEM_LIBRARIES.items():
+        if library in message:
+            return f"install {library}: on Debian and Ubuntu, `apt-get install {package}`"
+    if "cuda" in message:
+        return "this machine has no CUDA: install the extra `cpu` in place of `cuda12` or `cuda13`"
+    return "install one of the extras: pip install 'racelab-pd[cpu]' (or cuda12, cuda13)"
