@@ -1,8 +1,9 @@
 """Hybrid logical clock: close to wall time, never against causality.
 
 Kulkarni et al., "Logical Physical Clocks" (OPODIS 2014). One 64-bit integer: microseconds
-since the epoch in the high 53 bits (enough until 2255), a counter in the low 10. A message carries the
-sender's reading and the receiver moves past it, so `a happened before b` implies `hlc(a) < hlc(b)`.
+since the epoch in the high 53 bits (enough until 2255), a counter in the low 10. A message
+carries the sender's reading and the receiver moves past it, so `a happened before b` implies
+`hlc(a) < hlc(b)`.
 """
 
 from __future__ import annotations

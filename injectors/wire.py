@@ -1,0 +1,235 @@
+"""The wire gate: holds, releases and loses one-sided writes of Mooncake's TCP transport.
+
+    python -m injectors.wire --hub HOST:PORT --instance wire --target HOST:PORT [--host H] [--port N]
+
+It stands in the path by name. A writer opens the gate's segment instead of the target's; the gate
+asks the target for its metadata and answers with its own data port in it, and relays each data
+connection. A held write has left its writer whole and not reached its target: it lands when it is
+released, whether or not its writer still lives, and over whatever its page then holds.
+
+On TCP a write is lost by a reset of its connection, so `drop` resets the writer's connection and
+gives the target nothing. Writes that no hold wants do not come here at all (racelab.transport.lanes);
+those that do come pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from injectors import entry
+from injectors.wire_book import GATE, Book
+from injectors.wire_relay import Relay
+from racelab.evidence.recorder import Recorder
+from racelab.gates import Injector, Mechanism
+from racelab.transport.lanes import acknowledge, read_announcement
+from racelab.transport.tcp_layout import METADATA, Segment, pack_handshake, read_handshake, redirect
+
+TARGET_BOUND_S = 10.0
+
+INJECTOR = Injector(
+    name="wire",
+    subject="write",
+    module="injectors.wire",
+    means="a TCP relay that the writer reaches by the gate's segment name; whole writes stop in it",
+    stage="on the wire",
+    payload="at-hold",
+    mechanisms={
+        "congestion": Mechanism(
+            means=(
+                "segments of the write are lost and sent again while the writer keeps its socket; "
+                "the sender's kernel gives up after tcp_retries2 (15) retransmissions"
+            ),
+            bound_ms=924_600,
+            source="Linux Documentation/networking/ip-sysctl.rst, tcp_retries2; RFC 9293, 3.8.3 (R2); RFC 6298",
+        ),
+        "congestion-after-close": Mechanism(
+            means=(
+                "the same after the writer gave up and closed its socket: what the kernel had taken is still sent, "
+                "for tcp_orphan_retries (8) retransmissions, 511 times the least timeout of 200 ms"
+            ),
+            bound_ms=102_200,
+            source="Linux Documentation/networking/ip-sysctl.rst, tcp_orphan_retries; net/ipv4/tcp_timer.c",
+        ),
+        "paused-peer": Mechanism(
+            means=(
+                "the target's host stalls (a paused virtual machine, a frozen process). The writer's API gives up at "
+                "its own progress timeout, and the bytes stay in the sockets between, no more than both buffers take: "
+                "those that the target's kernel has outlive the writer, the others are bound by retransmission. "
+                "The bound is that of a host that answers nothing at all"
+            ),
+            bound_ms=924_600,
+            source="Linux ip-sysctl.rst, tcp_retries2, tcp_rmem, tcp_wmem; RFC 9293, 3.8.6.1 (zero-window probing)",
+        ),
+        "route-flap": Mechanism(
+            means="a rail or route goes away and comes back: the connection lives on and its segments are sent again",
+            bound_ms=924_600,
+            source="RFC 1122, 4.2.3.9 (unreachable is a soft error); Linux ip-sysctl.rst, tcp_retries2",
+        ),
+    },
+)
+
+
+class Gate:
+    """The listeners, one thread each, and one thread for every connection to them."""
+
+    def __init__(self, recorder: Recorder, target: entry.Address, host: str, port: int) -> None:
+        self.recorder = recorder
+        self.target = target
+        self.host = host
+        self.book = Book(recorder)
+        self._handshakes = entry.listen(host, port)
+        self._data = entry.listen(host)
+        self._announcements = entry.listen(host)
+        self._segment: Segment | None = None
+        self._lock = threading.Lock()
+        self._relays: set[Relay] = set()
+        self._gone = [0, 0, 0, 0]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the conductor tells writers of this gate."""
+        return {
+            "segment": self._name(self._handshakes),
+            "announce": self._name(self._announcements),
+            "data_port": self._data.getsockname()[1],
+        }
+
+    def _name(self, listener: socket.socket) -> str:
+        return f"{self.host}:{listener.getsockname()[1]}"
+
+    def start(self) -> None:
+        """Take connections."""
+        for listener, serve in (
+            (self._handshakes, self._handshake),
+            (self._data, self._relay),
+            (self._announcements, self._hear),
+        ):
+            _spawn(_accept, listener, serve)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for listener in (self._handshakes, self._data, self._announcements):
+            listener.close()
+
+    # -- one thread a connection
+
+    def _handshake(self, writer: socket.socket) -> None:
+        """Pass one question on to the target, and put the gate's place into an answer about where data goes."""
+        question = read_handshake(writer)
+        if question is None:
+            return
+        with socket.create_connection(self.target, timeout=TARGET_BOUND_S) as target:
+            target.sendall(pack_handshake(*question))
+            answer = read_handshake(target)
+        if answer is None:
+            return
+        kind, body = answer
+        if kind == METADATA:
+            body, segment = redirect(body, self.facts["segment"], self.host, self.facts["data_port"])
+            if segment.protocol < 2:
+                raise ValueError("protocol 1 never says what landed; take MC_TCP_PROTO out of the environment")
+            self._segment = segment
+        writer.sendall(pack_handshake(kind, body))
+
+    def _relay(self, writer: socket.socket) -> None:
+        if self._segment is None:
+            raise ValueError("a data connection before any handshake")
+        target = socket.create_connection((self.target[0], self._segment.data_port), timeout=TARGET_BOUND_S)
+        target.settimeout(None)
+        relay = Relay(self.book, self.recorder, writer, target)
+        with self._lock:
+            self._relays.add(relay)
+        relay.run()
+        with self._lock:
+            self._relays.discard(relay)
+            self._gone = _sum(self._gone, relay)
+
+    def _hear(self, writer: socket.socket) -> None:
+        writer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while (announcement := read_announcement(writer)) is not None:
+            self.recorder.learned(announcement.sender, announcement.seq, announcement.hlc)
+            self.book.announce(announcement.writes)
+            acknowledge(writer, announcement)
+
+    # -- commands
+
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """What the conductor may ask, see racelab.gates."""
+        return {
+            "arm": self.book.arm,
+            "release": self.book.release,
+            "drop": self.book.drop,
+            "reset": self.reset,
+            "count": self.count,
+        }
+
+    def reset(self, incarnation: int) -> dict[str, Any]:
+        """Begin an incarnation: counts from zero, no rules; the writes that are still held."""
+        with self._lock:
+            self._gone = [0, 0, 0, 0]
+            for relay in self._relays:
+                relay.writer.zero()
+                relay.target.zero()
+        return self.book.reset(incarnation)
+
+    def count(self) -> dict[str, int]:
+        """Record and return bytes in and out of all data connections since the last reset, live or gone."""
+        with self._lock:
+            total = self._gone
+            for relay in self._relays:
+                total = _sum(total, relay)
+        counts = dict(zip(("in", "in_kernel", "out", "out_kernel"), total, strict=True))
+        counts |= {"unannounced": self.book.unannounced, "ambiguous": self.book.ambiguous}
+        self.recorder.record("counted", gate=GATE, counts=counts)
+        return counts
+
+
+def _sum(total: list[int], relay: Relay) -> list[int]:
+    return [sum(column) for column in zip(total, relay.writer.counts(), relay.target.counts(), strict=True)]
+
+
+def _spawn(run: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=run, args=args, daemon=True).start()
+
+
+def _accept(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # closed: the gate ends
+        _spawn(_serve, connection, serve)
+
+
+def _serve(connection: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    """One connection, to its end; a stranger or a dead target costs no more than that connection."""
+    with connection:
+        try:
+            serve(connection)
+        except (OSError, ValueError, struct.error) as error:
+            print(f"wire gate: a connection ended: {error}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Parse the arguments, connect, and serve until the conductor is gone."""
+    arguments = entry.parser("injectors.wire", INJECTOR.means)
+    arguments.add_argument(
+        "--target", type=entry.address, required=True, metavar="HOST:PORT", help="the segment of the receiving engine"
+    )
+    options: argparse.Namespace = arguments.parse_args()
+    recorder, connect = entry.speaker(options.instance)
+    gate = Gate(recorder, options.target, options.host, options.port)
+    link = connect(options.hub, gate.facts)
+    gate.start()
+    link.serve(gate.handlers())
+    gate.close()
+
+
+if __name__ == "__main__":
+    entry.run(main)

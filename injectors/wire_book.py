@@ -1,0 +1,184 @@
+"""The wire gate's book: which writes were announced, which are wanted, and which are held."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from racelab.errors import LabError
+from racelab.evidence.recorder import Recorder
+from racelab.transport.lanes import Lanes, WriteIdentity
+
+GATE = "wire"
+
+
+class Announced:
+    """A write that was announced, and the hold that wants it, if one does."""
+
+    __slots__ = ("hold", "identity")
+
+    def __init__(self, identity: WriteIdentity, hold: str | None) -> None:
+        self.identity = identity
+        self.hold = hold
+
+    def record(self, recorder: Recorder, kind: str, hold: str | None, **data: Any) -> None:
+        """Record what happened to this write."""
+        identity = self.identity
+        recorder.record(
+            kind,
+            identity.request,
+            identity.attempt,
+            identity.page,
+            identity.gen,
+            hold=hold,
+            what=identity.write,
+            address=identity.address,
+            bytes=identity.bytes,
+            layer=identity.layer,
+            chunk=identity.chunk,
+            **data,
+        )
+
+
+class Held:
+    """A write that stopped, whole, until it is told to go on or is lost."""
+
+    def __init__(self, announced: Announced, hold: str, lose: Callable[[], None]) -> None:
+        self.announced = announced
+        self.hold = hold
+        self.lose = lose
+        self.lost = False
+        self.told = threading.Event()
+
+    def goes_on(self) -> bool:
+        """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
+        self.told.wait()
+        return not self.lost
+
+
+class _Hold:
+    """Writes held together, in the order in which they stopped; `open` while more may join."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.queue: deque[Held] = deque()
+
+
+class Book:
+    """Shared by all threads of the gate, under one lock."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._lanes = Lanes()
+        self._announced: dict[tuple[int, int], deque[Announced]] = defaultdict(deque)
+        self._holds: dict[str, _Hold] = {}
+        self.unannounced = 0
+        self.ambiguous = 0
+
+    # -- the conductor's commands
+
+    def arm(self, hold: str, match: Mapping[str, Any], count: int) -> None:
+        """Hold the next `count` announced writes that agree with `match`.
+
+        What was announced before stays as it was: direct, or wanted by an older rule.
+        """
+        with self._lock:
+            if hold in self._holds and self._holds[hold].queue:
+                raise LabError(f"hold {hold!r} still holds writes of before")
+            self._lanes.disarm(hold)
+            self._lanes.arm(hold, match, count)
+            self._holds[hold] = _Hold()
+            self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
+
+    def release(self, hold: str) -> list[str]:
+        """Let go what is held, one after the other, each once the one before has landed.
+
+        The rule ends: a write that comes later passes. Returns the ids of the writes that go.
+        """
+        with self._lock:
+            found = self._close(hold)
+            if found.queue:
+                found.queue[0].told.set()
+            return [held.announced.identity.write for held in found.queue]
+
+    def drop(self, hold: str) -> list[str]:
+        """Lose what is held, as TCP loses it: by a reset of the writer's connection. The rule ends."""
+        with self._lock:
+            found = self._close(hold)
+            lost = [held for held in found.queue if not held.told.is_set()]
+            for held in lost:
+                held.lose()
+                held.lost = True
+                found.queue.remove(held)
+                held.announced.record(self._recorder, "dropped", hold)
+                held.told.set()
+            return [held.announced.identity.write for held in lost]
+
+    def _close(self, hold: str) -> _Hold:
+        if hold not in self._holds:
+            raise LabError(f"no hold {hold!r} at the wire gate; armed here: {', '.join(self._holds) or 'none'}")
+        self._lanes.disarm(hold)
+        self._holds[hold].open = False
+        return self._holds[hold]
+
+    def reset(self, incarnation: int) -> dict[str, Any]:
+        """Begin an incarnation: forget rules and announcements. What is held stays held, and is named."""
+        with self._lock:
+            self._recorder.incarnation = incarnation
+            self._announced.clear()
+            self.unannounced = self.ambiguous = 0
+            for hold in self._holds.values():
+                hold.open = False
+            self._holds = {name: hold for name, hold in self._holds.items() if hold.queue}
+            held = [held.announced.identity.write for hold in self._holds.values() for held in hold.queue]
+            return {"held": held, "armed": self._lanes.forget()}
+
+    # -- what the connections see
+
+    def announce(self, writes: Sequence[WriteIdentity]) -> None:
+        """These writes are about to come; the rules that want them are settled now, in this order."""
+        with self._lock:
+            for identity in writes:
+                announced = Announced(identity, self._lanes.choose(identity))
+                self._announced[identity.address, identity.bytes].append(announced)
+
+    def arrive(self, address: int, size: int) -> Announced | None:
+        """The write that a header on the wire begins; None if nobody announced it.
+
+        Two announced writes with the same range that are both under way cannot be told apart:
+        the first announced is taken to come first, and the case is counted as ambiguous.
+        """
+        with self._lock:
+            waiting = self._announced.get((address, size))
+            if waiting is None:
+                self.unannounced += 1
+                return None
+            announced = waiting.popleft()
+            if waiting:
+                self.ambiguous += 1
+            else:
+                del self._announced[address, size]
+            return announced
+
+    def stop(self, announced: Announced, lose: Callable[[], None]) -> Held | None:
+        """The whole write is here: hold it, or None if its hold is over. `lose` resets the writer."""
+        with self._lock:
+            hold = self._holds.get(announced.hold or "")
+            if hold is None or not hold.open or announced.hold is None:
+                return None
+            held = Held(announced, announced.hold, lose)
+            hold.queue.append(held)
+            # under the lock, so that no release can be recorded before it
+            announced.record(self._recorder, "held", announced.hold)
+            return held
+
+    def settled(self, held: Held) -> None:
+        """A released write has landed or failed: the next one of its hold may go."""
+        with self._lock:
+            hold = self._holds[held.hold]
+            hold.queue.remove(held)
+            if hold.queue:
+                hold.queue[0].told.set()

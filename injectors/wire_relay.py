@@ -1,0 +1,219 @@
+"""One connection through the wire gate: a blocking thread between a writer and its target.
+
+Mooncake's protocol 2 is half-duplex (one operation at a time on a connection, then its status),
+so one thread a connection is enough, and was measured faster than any event loop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import Any
+
+from injectors.wire_book import Announced, Book
+from racelab.evidence.recorder import Recorder
+from racelab.transport import sockets
+from racelab.transport.tcp_layout import ACKNOWLEDGED_WRITE, HEADER, PROTOCOL_2, STATUS, STATUS_MAGIC, WRITE
+
+ONE_CALL_BYTES_MAX = 256 << 10
+"""Up to here header and payload are copied and sent in one call; above they are spliced."""
+
+_PIPE_BYTES = 1 << 20
+_SPLICE_MOVE, _SPLICE_MORE = 1, 4
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class End:
+    """One socket of a relayed connection, its bytes counted as they pass."""
+
+    def __init__(self, connection: socket.socket, *, connected: bool) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connection
+        self.connected = connected
+        self.received = 0
+        self.sent = 0
+        self._zero = (0, 0)
+        self._final: sockets.TcpInfo | None = None
+
+    def read(self, view: memoryview) -> int:
+        """Fill `view`; fewer bytes only at the end of the stream."""
+        count = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
+        self.received += count
+        return count
+
+    def send(self, data: memoryview | bytes, flags: int = 0) -> None:
+        """Send all of it."""
+        self.socket.sendall(data, flags)
+        self.sent += len(data)
+
+    def zero(self) -> None:
+        """Count from here. One zero for both counts: a difference of before still shows."""
+        self._zero = (self.received, self.sent)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Bytes in and out, each as (ours, the kernel's) in turn, since the last zero.
+
+        Towards the target the kernel's count is what the target's kernel acknowledged. Towards
+        the writer it is what was put on the wire: a status is acknowledged up to 40 ms late.
+        """
+        kernel = self._final or sockets.info(self.socket)
+        out = kernel.acked if self.connected else kernel.sent
+        received, sent = self._zero
+        return self.received - received, kernel.received - received, self.sent - sent, out - sent
+
+    def close(self, *, reset: bool = False) -> None:
+        """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
+        if self._final is None:
+            with suppress(OSError):
+                self._final = sockets.info(self.socket)
+        if reset:
+            with suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.socket.close()
+
+
+class Relay:
+    """Operations of one writer's connection, in order."""
+
+    def __init__(self, book: Book, recorder: Recorder, writer: socket.socket, target: socket.socket) -> None:
+        self.book = book
+        self.recorder = recorder
+        self.writer = End(writer, connected=False)
+        self.target = End(target, connected=True)
+        self._buffer = memoryview(bytearray(HEADER.size + ONE_CALL_BYTES_MAX))
+        self._status = memoryview(bytearray(STATUS.size))
+        self._pipe: tuple[int, int] | None = None
+
+    def run(self) -> None:
+        """Serve until either side is gone; what is still held is kept until its word comes."""
+        try:
+            while self._operation():
+                pass
+        except OSError:
+            pass  # one side was reset: closing tells the other, as TCP would
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End both connections; their counts stay."""
+        self.writer.close()
+        self.target.close()
+        if self._pipe is not None:
+            for descriptor in self._pipe:
+                os.close(descriptor)
+            self._pipe = None
+
+    def _operation(self) -> bool:
+        if self.writer.read(self._buffer[: HEADER.size]) < HEADER.size:
+            return False
+        size, address, opcode = HEADER.unpack_from(self._buffer)
+        announced = self.book.arrive(address, size)
+        if not opcode & WRITE:
+            return self._read(size, opcode)
+        if announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE:
+            return self._wanted_write(announced, size)
+        passed = self._forward_payload(size)
+        if passed < size:
+            return self._failed(announced, None, f"the writer broke off after {passed:,} of {size:,} bytes")
+        return self._finish(announced, None, opcode)
+
+    # -- writes
+
+    def _wanted_write(self, announced: Announced, size: int) -> bool:
+        whole = memoryview(bytearray(HEADER.size + size))
+        whole[: HEADER.size] = self._buffer[: HEADER.size]
+        came = self.writer.read(whole[HEADER.size :])
+        if came < size:
+            why = f"the writer broke off after {came:,} of {size:,} bytes, of which the target got none"
+            return self._failed(announced, None, why)
+        held = self.book.stop(announced, lambda: self.writer.close(reset=True))
+        if held is None:
+            self.target.send(whole)
+            return self._finish(announced, None, ACKNOWLEDGED_WRITE)
+        if not held.goes_on():
+            return False
+        try:
+            announced.record(self.recorder, "released", held.hold)
+            self.target.send(whole)
+            return self._finish(announced, held.hold, ACKNOWLEDGED_WRITE)
+        except OSError as error:
+            return self._failed(announced, held.hold, f"the target is gone: {error.strerror}")
+        finally:
+            self.book.settled(held)
+
+    def _finish(self, announced: Announced | None, hold: str | None, opcode: int) -> bool:
+        """Take the target's status, record it, and only then pass it on."""
+        if not opcode & PROTOCOL_2:
+            return True
+        code = self._take_status()
+        if code is None:
+            return self._failed(announced, hold, "the target hung up without a status")
+        if announced is not None:
+            data: dict[str, Any] = {"code": code}
+            if code:
+                data["why"] = f"the target refused it with code {code}"
+            announced.record(self.recorder, "unlanded" if code else "landed", hold, **data)
+        if hold is not None and sockets.info(self.writer.socket).peer_finished:
+            return False  # its writer has gone meanwhile
+        self.writer.send(self._status)
+        return True
+
+    def _failed(self, announced: Announced | None, hold: str | None, why: str) -> bool:
+        if announced is not None:
+            announced.record(self.recorder, "unlanded", hold, why=why)
+        return False
+
+    def _take_status(self) -> int | None:
+        if self.target.read(self._status) < STATUS.size:
+            return None
+        code, magic = STATUS.unpack(self._status)
+        return int(code) if magic == STATUS_MAGIC else None
+
+    # -- bytes
+
+    def _forward_payload(self, size: int) -> int:
+        """Header and payload to the target as they come; how much of the payload came."""
+        if size <= ONE_CALL_BYTES_MAX:
+            came = self.writer.read(self._buffer[HEADER.size : HEADER.size + size])
+            self.target.send(self._buffer[: HEADER.size + came])
+            return came
+        self.target.send(self._buffer[: HEADER.size], socket.MSG_MORE)
+        return self._splice(self.writer, self.target, size)
+
+    def _read(self, size: int, opcode: int) -> bool:
+        """A read passes: header to the target, status and data back."""
+        self.target.send(self._buffer[: HEADER.size])
+        if opcode & PROTOCOL_2:
+            code = self._take_status()
+            if code is None:
+                return False
+            self.writer.send(self._status, 0 if code else socket.MSG_MORE)
+            if code:
+                return True
+        if size > ONE_CALL_BYTES_MAX:
+            return self._splice(self.target, self.writer, size) == size
+        came = self.target.read(self._buffer[:size])
+        self.writer.send(self._buffer[:came])
+        return came == size
+
+    def _splice(self, source: End, sink: End, size: int) -> int:
+        """Move bytes within the kernel; how many came before the source's end."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        out, into = self._pipe
+        left = size
+        while left:
+            came = os.splice(source.socket.fileno(), into, min(left, _PIPE_BYTES), flags=_SPLICE_MOVE)
+            if not came:
+                break
+            source.received += came
+            left -= came
+            while came:
+                went = os.splice(out, sink.socket.fileno(), came, flags=_SPLICE_MOVE | (_SPLICE_MORE if left else 0))
+                sink.sent += went
+                came -= went
+        return size - left

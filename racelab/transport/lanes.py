@@ -1,0 +1,172 @@
+"""Which lane a one-sided write takes, and how the wire gate learns whose write it is.
+
+A lane is the name under which the writer opens the receiver's memory. `direct` is the receiver's
+own; the gate's is a second name for the same memory. A write that some hold wants is announced to
+the gate and then goes by the gate's name; every other write goes direct, so that it costs what it
+would cost with no gate at all.
+
+Both ends count writes against the same rules with the same code, `Lanes.choose`: the writer in
+the order in which it posts, the gate in the order in which it hears of them, which is the same.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from racelab.errors import BoundError, PeerDiedError
+from racelab.scenario import WriteMatch
+
+ANNOUNCE_BOUND_S = 5.0
+ANNOUNCEMENT_BYTES_MAX = 16 << 20
+
+
+class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose write it is and where it goes: `bytes` from `address` on, in the receiver's memory.
+
+    `write` is unique in a run; `page` and `gen` are the receiver's ticket that the write fills.
+    """
+
+    write: str
+    request: str
+    attempt: int
+    chunk: int
+    layer: int
+    page: int
+    gen: int
+    address: int
+    bytes: int
+
+
+class _Rule:
+    """`left` more writes that agree with `match` are wanted under `hold`."""
+
+    __slots__ = ("_of", "_wanted", "hold", "left")
+
+    def __init__(self, hold: str, match: WriteMatch, count: int) -> None:
+        self.hold = hold
+        self.left = count
+        fields = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
+        # the class stands in twice so that attrgetter always gives a tuple: one comparison in C
+        self._of = attrgetter("__class__", "__class__", *fields)
+        self._wanted = (WriteIdentity, WriteIdentity, *fields.values())
+
+    def agrees(self, identity: WriteIdentity) -> bool:
+        return bool(self._of(identity) == self._wanted)
+
+
+class Lanes:
+    """The rules that are armed. Calls come from one thread, or under the caller's lock."""
+
+    def __init__(self) -> None:
+        self._rules: list[_Rule] = []
+
+    def arm(self, hold: str, match: WriteMatch | Mapping[str, Any], count: int) -> None:
+        """From now on the next `count` writes that agree with `match` are wanted under `hold`."""
+        self._rules.append(_Rule(hold, msgspec.convert(match, WriteMatch, from_attributes=True), count))
+
+    def disarm(self, hold: str) -> None:
+        """Want no more writes under `hold`."""
+        self._rules = [rule for rule in self._rules if rule.hold != hold]
+
+    def forget(self) -> int:
+        """Drop every rule; how many had not fired in full."""
+        unfired, self._rules = len(self._rules), []
+        return unfired
+
+    def choose(self, identity: WriteIdentity) -> str | None:
+        """The hold that wants this write, or None: direct. Counts the write; no I/O, no lock.
+
+        Of several rules that agree, the one that was armed first takes it.
+        """
+        for rule in self._rules:
+            if rule.agrees(identity):
+                rule.left -= 1
+                if rule.left == 0:
+                    self._rules.remove(rule)
+                return rule.hold
+        return None
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """What the writer sends before it submits: `u32le length | msgpack(Announcement)`.
+
+    `seq` and `hlc` are the sender's last event and clock, which makes it a causal edge. The gate
+    answers `u32le count` once the writes are registered.
+    """
+
+    sender: str
+    seq: int
+    hlc: int
+    writes: list[WriteIdentity]
+
+
+_LENGTH = struct.Struct("<I")
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Announcement)
+
+
+class Announcer:
+    """The writer's connection to the announce socket at `address` ("host:port"); blocking."""
+
+    def __init__(self, address: str, *, bound_s: float = ANNOUNCE_BOUND_S) -> None:
+        host, _, port = address.rpartition(":")
+        self.bound_s = bound_s
+        self._socket = socket.create_connection((host, int(port)), timeout=bound_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def announce(self, writes: Sequence[WriteIdentity], seq: int, hlc: int, sender: str) -> None:
+        """Tell the gate of writes that are about to be submitted; returns once it has them.
+
+        Raises:
+            PeerDiedError: the gate is gone.
+            BoundError: it did not acknowledge in time.
+        """
+        body = _encoder.encode(Announcement(sender, seq, hlc, list(writes)))
+        try:
+            self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            answer = self._socket.recv(_LENGTH.size, socket.MSG_WAITALL)
+        except TimeoutError:
+            raise BoundError(
+                f"the wire gate did not acknowledge {len(writes)} writes in {self.bound_s:.0f} s"
+            ) from None
+        except OSError:
+            answer = b""
+        if len(answer) < _LENGTH.size:
+            raise PeerDiedError("the wire gate", "an announcement")
+        assert _LENGTH.unpack(answer) == (len(writes),)
+
+    def close(self) -> None:
+        """Hang up; what was announced stays announced."""
+        self._socket.close()
+
+
+def read_announcement(connection: socket.socket) -> Announcement | None:
+    """The gate's end: the next announcement, None when the writer has hung up.
+
+    Raises:
+        ValueError: what came is no announcement.
+    """
+    head = connection.recv(_LENGTH.size, socket.MSG_WAITALL)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    if length > ANNOUNCEMENT_BYTES_MAX:
+        raise ValueError(f"an announcement of {length} bytes")
+    body = connection.recv(length, socket.MSG_WAITALL)
+    if len(body) < length:
+        return None
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not an announcement: {error}") from None
+
+
+def acknowledge(connection: socket.socket, announcement: Announcement) -> None:
+    """The gate's end: these writes are registered, submit them."""
+    connection.sendall(_LENGTH.pack(len(announcement.writes)))

@@ -1,0 +1,99 @@
+"""A Mooncake engine in a process of its own, driven over the step channel: a writer or a target.
+
+    python mooncake_peer.py HUB NAME MEMORY_BYTES
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from mooncake.engine import TransferEngine
+
+from racelab.channel.link import Link
+from racelab.evidence.recorder import Recorder
+from racelab.gates import TOKEN_VARIABLE
+from racelab.transport.lanes import Announcer, WriteIdentity
+from racelab.transport.sockets import connections, listening_ports
+
+
+class Peer:
+    """Memory registered with one engine; offsets are into that memory."""
+
+    def __init__(self, hub: str, name: str, size: int) -> None:
+        self.recorder = Recorder(name)
+        self.engine = TransferEngine()
+        assert self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+        self.memory = np.zeros(size, dtype=np.uint8)
+        self.base = self.memory.ctypes.data
+        assert self.engine.register_memory(self.base, size) == 0
+        self.link = Link(
+            hub,
+            os.environ[TOKEN_VARIABLE],
+            self.recorder,
+            segment=f"127.0.0.1:{self.engine.get_rpc_port()}",
+            base=self.base,
+            listening=listening_ports(),
+        )
+
+    def fill(self, start: int, size: int, value: int) -> None:
+        self.memory[start : start + size] = value
+
+    def peek(self, start: int, size: int) -> list[int]:
+        return [int(value) for value in np.unique(self.memory[start : start + size])]
+
+    def await_value(self, start: int, size: int, value: int, bound_s: float) -> bool:
+        """Look until the whole range holds `value`."""
+        deadline = time.monotonic() + bound_s
+        while time.monotonic() < deadline:
+            if (self.memory[start : start + size] == value).all():
+                return True
+        return False
+
+    def announce(self, address: str, writes: list[dict[str, Any]]) -> None:
+        event = self.recorder.record("posted", writes=len(writes))
+        announcer = Announcer(address)
+        announcer.announce(
+            [WriteIdentity(**write) for write in writes], event.seq, self.recorder.clock.tick(), self.recorder.instance
+        )
+        announcer.close()
+
+    def submit(self, segment: str, sources: list[int], addresses: list[int], sizes: list[int]) -> int:
+        starts = [self.base + source for source in sources]
+        handle: int = self.engine.batch_transfer_async_write(segment, starts, addresses, sizes)
+        return handle
+
+    def status(self, handle: int) -> int:
+        code: int = self.engine.transfer_check_status(handle)
+        return code
+
+    def finish(self, handle: int, bound_s: float = 20.0) -> int:
+        """The batch's final code, or 0 if it is still pending at the bound."""
+        deadline = time.monotonic() + bound_s
+        while (code := self.status(handle)) == 0 and time.monotonic() < deadline:
+            time.sleep(1e-4)
+        return code
+
+    def write(self, segment: str, source: int, address: int, size: int) -> int:
+        code: int = self.engine.transfer_sync_write(segment, self.base + source, address, size)
+        return code
+
+    def read(self, segment: str, start: int, address: int, size: int) -> int:
+        code: int = self.engine.transfer_sync_read(segment, self.base + start, address, size)
+        return code
+
+    def acked(self, port: int) -> int:
+        return sum(connection.info.acked for connection in connections(port) or [])
+
+    def serve(self) -> None:
+        commands = ("fill", "peek", "await_value", "announce", "submit", "status", "finish", "write", "read", "acked")
+        self.link.serve({name: getattr(self, name) for name in commands})
+
+
+if __name__ == "__main__":
+    hub_address, instance, memory_bytes = sys.argv[1:]
+    Peer(hub_address, instance, int(memory_bytes)).serve()
+    os._exit(0)
