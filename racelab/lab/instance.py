@@ -47,7 +47,7 @@ class Instance:
             token,
             self.recorder,
             segment=self.transport.segment,
-            torch=torch.__version__,
+            torch=str(torch.__version__),
         )
         self.clock = VirtualClock()
         self.bus: Bus | None = None

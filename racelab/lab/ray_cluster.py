@@ -12,21 +12,27 @@ import secrets
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
 from racelab.errors import BoundError, LabError
 from racelab.lab.cluster import Cluster
+from racelab.lab.environment import environment
 from racelab.transport.mooncake import ENVIRONMENT
+
+# Ray reads its authentication mode once, when it is imported, and caches the token that it meets first.
+_TOKEN = secrets.token_hex(32)
+_AUTHENTICATION = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+_QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+with environment(_AUTHENTICATION if "RAY_AUTH_MODE" not in os.environ else {}):
+    import ray
+    from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 PLACE_BOUND_S = 60.0
 END_BOUND_S = 10.0
 OBJECT_STORE_BYTES = 80 << 20
-_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS", "RAY_USAGE_STATS_ENABLED")
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
@@ -54,16 +60,16 @@ class RayCluster:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._folder: Path | None = None
-        self._saved = {name: os.environ.get(name) for name in _VARIABLES}
+        self._environment = ExitStack()
         self._group: PlacementGroup | None = None
         self._actors: dict[str, tuple[Any, Any, int]] = {}
 
     def start(self) -> None:
         """Start a private Ray or join the one named, and reserve a bundle for each instance."""
-        os.environ.update({"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"})
+        self._environment.enter_context(environment(_QUIET))
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
         if self._cluster.ray == "local":
-            os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+            self._environment.enter_context(environment(_AUTHENTICATION))
             self._folder = Path(tempfile.mkdtemp(prefix="rl-"))
             resources: dict[str, float] = {}
             for place in self._cluster.instances.values():
@@ -141,11 +147,7 @@ class RayCluster:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
-            for name, value in self._saved.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            self._environment.close()
 
 
 def _wait_gone(role: str, pid: int) -> None:
