@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from checkers.granted_writes import GrantedWrites
 from checkers.ledger_view import Grant, Ledger, Life
 from checkers.stop_evidence import Claims
 from racelab.evidence.events import PAGE_STATES, Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
-from racelab.evidence.writes import Write, Writes
+from racelab.evidence.writes import Write
 
 SPEC = "conservation"
 
@@ -34,7 +35,6 @@ class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
         self.ledger = history.derived(Ledger)
-        self.writes = history.derived(Writes)
         self.findings: list[Finding] = []
         self.doubts: list[str] = []
         if history.lost:
@@ -68,20 +68,17 @@ class _Judge:
                     self.doubts.append(claim.doubt)
 
     def sources(self) -> None:
-        """A source page stays until every write that reads it has completed successfully."""
-        for write in self.writes:
-            posted = write.posted
-            life = self.ledger.at(posted.instance, posted.data["source_page"], posted.seq)
-            if life is None or life.ended is None or life.ended.kind != "page-free":
+        """A source page that was never granted to the NIC stays until its writes have succeeded all the same."""
+        granted = self.history.derived(GrantedWrites)
+        for life in self.ledger:
+            writes = granted.out_of(life)
+            self.coverage["sources"] += bool(writes)
+            if life.ended is None or life.ended.kind != "page-free" or life.grants:
                 continue
-            self.coverage["sources"] += 1
-            done = write.completed
-            if done is None or not write.succeeded or done.seq > life.ended.seq:
-                said = f"its completion says {done.data['status']}" if done is not None else "it never completed"
-                if done is not None and write.succeeded:
-                    said = "it completed only later"
-                what = f"source page {life.page} gen {life.gen} becomes FREE under write {write.id}: {said}"
-                self.absent(life.ended, what, life, write=write)
+            for write in writes:
+                if not write.succeeded or write.completed is None or write.completed.seq > life.ended.seq:
+                    what = f"source page {life.page} gen {life.gen} becomes FREE under write {write.id}"
+                    self.absent(life.ended, what, life, write=write)
 
     def rest(self) -> None:
         """At quiescence every page is in one state, and no request, grant, timer or write is left."""

@@ -82,8 +82,6 @@ class _Judge:
         place = f"page {sight.page} layer {sight.layer}"
         if len(absent) == len(own):
             self._found(sight, f"{reader} commits {place} before its bytes arrived (write {own[0].id})", own[0], None)
-        elif not any(write.fingerprint == sight.fingerprint for write in own):
-            self.doubts.append(f"nothing shows that write {own[0].id} landed before {reader} committed {place}")
 
     def _attribute(self, sight: Sight) -> tuple[str | None, str]:
         """Whose bytes explain what was seen: by content first, then by who landed there."""
@@ -135,10 +133,11 @@ class _Judge:
 
     def completeness(self) -> None:
         """Every finished request must have shown all that it was granted, when committed and when read."""
-        granted: dict[tuple[str | None, int | None], dict[tuple[int | None, int | None], int]] = defaultdict(dict)
+        granted: dict[tuple[str, str | None, int | None], dict[tuple[int | None, int | None], int]]
+        granted = defaultdict(dict)
         layers = {event.instance: int(event.data["layers"]) for event in self.history.by_kind["pool"]}
         for event in self.history.by_kind["granted"]:
-            granted[event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
+            granted[event.instance, event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
         shown: dict[str, dict[tuple[str | None, int | None], Event]] = {"committed": {}, "read": {}}
         for kind, count in (("committed", "commits"), ("read", "reads")):
             for event in self.history.by_kind[kind]:
@@ -147,7 +146,8 @@ class _Judge:
         for finished in self.history.by_kind["finished"]:
             attempt = (finished.request, finished.attempt)
             for kind, events in shown.items():
-                missing = _missing(events.get(attempt), granted[attempt], layers.get(finished.instance, 0))
+                pages = granted[finished.instance, finished.request, finished.attempt]
+                missing = _missing(events.get(attempt), pages, layers.get(finished.instance, 0))
                 if missing:
                     self.doubts.append(f"{attempt_name(*attempt)} finished, and {missing} was never {kind}")
 

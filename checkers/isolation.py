@@ -66,7 +66,7 @@ def _landing(history: History, late: Late) -> Finding:
         story += "; the page is free"
     if sight is not None:
         story += f", and {attempt_name(sight.event.request, sight.event.attempt)} took the bytes ({sight.event.kind})"
-    shown = numbers(write.posted, late.ended, owner.born if owner else None, write.released, write.upper)
+    shown = numbers(write.posted, late.ended, owner.born if owner else None, write.released, *write.uppers[:1])
     return Finding(
         spec=SPEC,
         grade="consumed" if sight is not None else "reached",
@@ -77,7 +77,7 @@ def _landing(history: History, late: Late) -> Finding:
         owner=owner.owner if owner is not None else None,
         writer=writer_of(write),
         bytes=(span.start, span.end),
-        when=when_ms(history, write.upper or write.lower),
+        when=when_ms(history, (write.uppers or [write.lower])[0]),
         what=story,
         events=shown + (numbers(sight.event) if sight is not None else []),
     )

@@ -7,14 +7,14 @@ acknowledgement must also be one that the writer sent, after its last post.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import NamedTuple
 
+from checkers.granted_writes import GrantedWrites
 from checkers.ledger_view import Grant, Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import number
-from racelab.evidence.writes import Write, Writes
+from racelab.evidence.writes import Write
 
 
 class Claim(NamedTuple):
@@ -31,17 +31,13 @@ class Claims:
         self.history = history
         self._layers = {event.instance: int(event.data["layers"]) for event in history.by_kind["pool"]}
         self._sent = {event.data["id"]: event for event in history.by_kind["sent"]}
-        self._writes: dict[tuple[str | None, int | None, int | None, int | None], list[Write]] = defaultdict(list)
-        for write in history.derived(Writes):
-            posted = write.posted
-            self._writes[posted.request, posted.attempt, posted.page, posted.gen].append(write)
+        self._writes = history.derived(GrantedWrites)
 
     def judge(self, life: Life, grant: Grant) -> Claim:
         """Whether the event that closed the grant tells the truth."""
         closed = grant.closed
         assert closed is not None
-        opened = grant.opened
-        writes = self._writes.get((opened.request, opened.attempt, life.page, life.gen), [])
+        writes = self._writes.of(life, grant)
         about = f"evidence for page {life.page} gen {life.gen} ({closed.data['evidence']!r})"
         doubt = None
         for write in writes:
@@ -86,5 +82,7 @@ class Claims:
             return f"{sent.data['type']!r} acknowledges nothing"
         if (sent.request, sent.attempt) != (closed.request, closed.attempt):
             return f"the acknowledgement is of {sent.request} attempt {sent.attempt}"
+        if not sent.data.get("clean", True):
+            return "the acknowledgement says that not every write succeeded"
         late = [write for write in writes if write.posted.instance == sent.instance and write.posted.seq > sent.seq]
         return f"write {late[0].id} is posted after the acknowledgement" if late else None

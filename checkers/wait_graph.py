@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from checkers.granted_writes import GrantedWrites
 from checkers.ledger_view import Ledger, Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.evidence.writes import Write, Writes
+from racelab.evidence.writes import Write
 
 SHOWN = 4
 """Edges of a kind that are spelt out; the rest are counted."""
@@ -41,15 +42,14 @@ class WaitGraph:
         waiting = [grant for grant in life.grants if grant.closed is None]
         if not waiting:
             return held
-        writes = [_write(write) for write in self._writes_to(life) if not (write.fate == "landed" and write.succeeded)]
-        return f"{held}, whose grant waits for " + (_some(writes) if writes else "evidence that nobody sends")
-
-    def _writes_to(self, life: Life) -> list[Write]:
-        return [
-            write
-            for write in self._history.derived(Writes)
-            if (write.posted.page, write.posted.gen) == (life.page, life.gen) and life.grants_of(write.posted)
+        granted = self._history.derived(GrantedWrites)
+        writes = [
+            _write(write)
+            for grant in waiting
+            for write in granted.of(life, grant)
+            if not (write.fate == "landed" and write.succeeded)
         ]
+        return f"{held}, whose grant waits for " + (_some(writes) if writes else "evidence that nobody sends")
 
 
 def _write(write: Write) -> str:

@@ -1,9 +1,9 @@
 """One-sided writes, each put together from what its writer and the gate on its way reported.
 
-A landing carries no clock. It lies after every event in `lower` (the post, the gate's release)
-and before every event in `upper` (the gate's word that the target applied it, or a successful
-completion of a write that no gate held). Whoever compares it with another event asks
-`landing_before` and `landing_after`, which answer from happened-before and never from a time.
+A landing carries no clock. It lies after `lower` (the post, or the gate's release) and before the
+`uppers` (the gate's word that the target applied it, a successful completion). Whoever compares
+it with another event asks `landing_before` and `landing_after`, which answer from happened-before
+and never from a time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Write:
         if self.landed is not None:
             return "landed" if not self.landed.data["code"] else "lost"
         if self.lost is not None:
-            return "lost" if self.lost.kind == "dropped" else "unknown"
+            return "lost" if self.lost.kind == "dropped" or self.lost.data.get("code") else "unknown"
         if self.held is not None:
             return "held" if self.released is None else "unknown"
         return "landed" if self.succeeded else "unknown"
@@ -56,21 +56,21 @@ class Write:
         return self.released or self.held or self.posted
 
     @property
-    def upper(self) -> Event | None:
-        """The event that the landing surely precedes. For a held write only the gate's word counts."""
-        if self.landed is not None:
-            return self.landed
-        return self.completed if self.succeeded and self.held is None else None
+    def uppers(self) -> list[Event]:
+        """Events that the landing surely precedes.
 
-    @property
-    def bracket(self) -> list[Event]:
-        """What the landing lies between, in order."""
-        return [event for event in (self.posted, self.released, self.upper) if event is not None]
+        A completion that came before the gate let the write go is a transport's error and no bound.
+        """
+        bounds = [self.landed] if self.landed is not None else []
+        if self.completed is not None and self.succeeded:
+            lied = self.held is not None and (self.landed is None or self.completed.hlc < self.landed.hlc)
+            if not lied:
+                bounds.append(self.completed)
+        return bounds
 
     def landing_before(self, event: Event, causality: Causality) -> bool:
         """Whether the landing is proven to precede `event`."""
-        upper = self.upper
-        return upper is not None and causality.before(upper, event)
+        return any(causality.before(upper, event) for upper in self.uppers)
 
     def landing_after(self, event: Event, causality: Causality) -> bool:
         """Whether the landing is proven to follow `event`."""
