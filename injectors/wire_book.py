@@ -59,10 +59,14 @@ class Held:
 
 
 class _Hold:
-    """Writes held together, in the order in which they stopped; `open` while more may join."""
+    """Writes held together, in the order in which they stopped.
+
+    `open` while more may join; `going` once it was released.
+    """
 
     def __init__(self) -> None:
         self.open = True
+        self.going = False
         self.queue: deque[Held] = deque()
 
 
@@ -100,15 +104,17 @@ class Book:
         """
         with self._lock:
             found = self._close(hold)
-            if found.queue:
-                found.queue[0].told.set()
+            if found.going or not found.queue:
+                return []
+            found.going = True
+            found.queue[0].told.set()
             return [held.announced.identity.write for held in found.queue]
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held, as TCP loses it: by a reset of the writer's connection. The rule ends."""
         with self._lock:
             found = self._close(hold)
-            lost = [held for held in found.queue if not held.told.is_set()]
+            lost = [] if found.going else list(found.queue)
             for held in lost:
                 held.lose()
                 held.lost = True
@@ -175,10 +181,14 @@ class Book:
             announced.record(self._recorder, "held", announced.hold)
             return held
 
-    def settled(self, held: Held) -> None:
-        """A released write has landed or failed: the next one of its hold may go."""
+    def settle(self, held: Held, kind: str, data: Mapping[str, Any]) -> None:
+        """A released write has landed or failed: record it, and let the next one of its hold go.
+
+        Under one lock, so that nobody who hears of it still finds the write held.
+        """
         with self._lock:
-            hold = self._holds[held.hold]
-            hold.queue.remove(held)
-            if hold.queue:
-                hold.queue[0].told.set()
+            queue = self._holds[held.hold].queue
+            queue.remove(held)
+            held.announced.record(self._recorder, kind, held.hold, **data)
+            if queue:
+                queue[0].told.set()

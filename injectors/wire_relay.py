@@ -75,6 +75,17 @@ class End:
         self.socket.close()
 
 
+class Outcome:
+    """What the target said of a write: its status code, and why the write did not land, if it did not."""
+
+    def __init__(self, why: str | None, code: int | None = None) -> None:
+        self.code = code
+        self.kind = "landed" if why is None else "unlanded"
+        self.data: dict[str, Any] = {} if code is None else {"code": code}
+        if why is not None:
+            self.data["why"] = why
+
+
 class Relay:
     """Operations of one writer's connection, in order."""
 
@@ -116,9 +127,12 @@ class Relay:
         if announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE:
             return self._wanted_write(announced, size)
         passed = self._forward_payload(size)
-        if passed < size:
-            return self._failed(announced, None, f"the writer broke off after {passed:,} of {size:,} bytes")
-        return self._finish(announced, None, opcode)
+        if passed == size:
+            return self._finish(announced, opcode)
+        if announced is not None:
+            why = f"the writer broke off after {passed:,} of {size:,} bytes, which the target got"
+            announced.record(self.recorder, "unlanded", None, why=why)
+        return False
 
     # -- writes
 
@@ -128,43 +142,44 @@ class Relay:
         came = self.writer.read(whole[HEADER.size :])
         if came < size:
             why = f"the writer broke off after {came:,} of {size:,} bytes, of which the target got none"
-            return self._failed(announced, None, why)
+            announced.record(self.recorder, "unlanded", None, why=why)
+            return False
         held = self.book.stop(announced, lambda: self.writer.close(reset=True))
         if held is None:
             self.target.send(whole)
-            return self._finish(announced, None, ACKNOWLEDGED_WRITE)
+            return self._finish(announced, ACKNOWLEDGED_WRITE)
         if not held.goes_on():
             return False
+        announced.record(self.recorder, "released", held.hold)
         try:
-            announced.record(self.recorder, "released", held.hold)
             self.target.send(whole)
-            return self._finish(announced, held.hold, ACKNOWLEDGED_WRITE)
+            outcome = self._outcome()
         except OSError as error:
-            return self._failed(announced, held.hold, f"the target is gone: {error.strerror}")
-        finally:
-            self.book.settled(held)
+            outcome = Outcome(f"the target is gone: {error.strerror}")
+        self.book.settle(held, outcome.kind, outcome.data)
+        return not sockets.info(self.writer.socket).peer_finished and self._answer(outcome)
 
-    def _finish(self, announced: Announced | None, hold: str | None, opcode: int) -> bool:
+    def _finish(self, announced: Announced | None, opcode: int) -> bool:
         """Take the target's status, record it, and only then pass it on."""
         if not opcode & PROTOCOL_2:
             return True
+        outcome = self._outcome()
+        if announced is not None:
+            announced.record(self.recorder, outcome.kind, None, **outcome.data)
+        return self._answer(outcome)
+
+    def _outcome(self) -> Outcome:
         code = self._take_status()
         if code is None:
-            return self._failed(announced, hold, "the target hung up without a status")
-        if announced is not None:
-            data: dict[str, Any] = {"code": code}
-            if code:
-                data["why"] = f"the target refused it with code {code}"
-            announced.record(self.recorder, "unlanded" if code else "landed", hold, **data)
-        if hold is not None and sockets.info(self.writer.socket).peer_finished:
-            return False  # its writer has gone meanwhile
+            return Outcome("the target hung up without a status")
+        return Outcome(f"the target refused it with code {code}" if code else None, code)
+
+    def _answer(self, outcome: Outcome) -> bool:
+        """Pass the target's status on; False if there was none, and the connection is over."""
+        if outcome.code is None:
+            return False
         self.writer.send(self._status)
         return True
-
-    def _failed(self, announced: Announced | None, hold: str | None, why: str) -> bool:
-        if announced is not None:
-            announced.record(self.recorder, "unlanded", hold, why=why)
-        return False
 
     def _take_status(self) -> int | None:
         if self.target.read(self._status) < STATUS.size:

@@ -21,6 +21,7 @@ import msgspec
 
 from racelab.errors import BoundError, PeerDiedError
 from racelab.scenario import WriteMatch
+from racelab.transport.streams import read_exactly
 
 ANNOUNCE_BOUND_S = 5.0
 ANNOUNCEMENT_BYTES_MAX = 16 << 20
@@ -130,7 +131,7 @@ class Announcer:
         body = _encoder.encode(Announcement(sender, seq, hlc, list(writes)))
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
-            answer = self._socket.recv(_LENGTH.size, socket.MSG_WAITALL)
+            answer = read_exactly(self._socket, _LENGTH.size)
         except TimeoutError:
             raise BoundError(
                 f"the wire gate did not acknowledge {len(writes)} writes in {self.bound_s:.0f} s"
@@ -152,13 +153,13 @@ def read_announcement(connection: socket.socket) -> Announcement | None:
     Raises:
         ValueError: what came is no announcement.
     """
-    head = connection.recv(_LENGTH.size, socket.MSG_WAITALL)
+    head = read_exactly(connection, _LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
     if length > ANNOUNCEMENT_BYTES_MAX:
         raise ValueError(f"an announcement of {length} bytes")
-    body = connection.recv(length, socket.MSG_WAITALL)
+    body = read_exactly(connection, length)
     if len(body) < length:
         return None
     try:

@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from racelab.transport.streams import read_exactly
+
 METADATA = 1
 HANDSHAKE_BYTES_MAX = 64 << 20
 
@@ -43,13 +45,13 @@ def read_handshake(connection: socket.socket) -> tuple[int, bytes] | None:
     Raises:
         ValueError: the length is absurd, so this is something else than a handshake.
     """
-    head = connection.recv(_LENGTH.size, socket.MSG_WAITALL)
+    head = read_exactly(connection, _LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
     if not 1 <= length <= HANDSHAKE_BYTES_MAX:
         raise ValueError(f"a handshake of {length} bytes")
-    body = connection.recv(length, socket.MSG_WAITALL)
+    body = read_exactly(connection, length)
     return (body[0], body[1:]) if len(body) == length else None
 
 

@@ -1,6 +1,6 @@
 """A Mooncake engine in a process of its own, driven over the step channel: a writer or a target.
 
-    python mooncake_peer.py HUB NAME MEMORY_BYTES
+python mooncake_peer.py HUB NAME MEMORY_BYTES
 """
 
 from __future__ import annotations
@@ -61,7 +61,13 @@ class Peer:
         )
         announcer.close()
 
-    def submit(self, segment: str, sources: list[int], addresses: list[int], sizes: list[int]) -> int:
+    def submit(self, segment: str, sources: list[int], addresses: list[int], sizes: list[int]) -> list[int]:
+        """Submit each write on a handle of its own."""
+        writes = zip(sources, addresses, sizes, strict=True)
+        return [self.engine.transfer_submit_write(segment, self.base + source, *rest) for source, *rest in writes]
+
+    def submit_batch(self, segment: str, sources: list[int], addresses: list[int], sizes: list[int]) -> int:
+        """Submit all on one handle."""
         starts = [self.base + source for source in sources]
         handle: int = self.engine.batch_transfer_async_write(segment, starts, addresses, sizes)
         return handle
@@ -70,12 +76,14 @@ class Peer:
         code: int = self.engine.transfer_check_status(handle)
         return code
 
-    def finish(self, handle: int, bound_s: float = 20.0) -> int:
-        """The batch's final code, or 0 if it is still pending at the bound."""
+    def finish(self, handles: list[int], bound_s: float = 20.0) -> list[int]:
+        """The final code of each, or 0 where it is still pending at the bound."""
         deadline = time.monotonic() + bound_s
-        while (code := self.status(handle)) == 0 and time.monotonic() < deadline:
+        codes = [0] * len(handles)
+        while 0 in codes and time.monotonic() < deadline:
+            codes = [code or self.status(handle) for code, handle in zip(codes, handles, strict=True)]
             time.sleep(1e-4)
-        return code
+        return codes
 
     def write(self, segment: str, source: int, address: int, size: int) -> int:
         code: int = self.engine.transfer_sync_write(segment, self.base + source, address, size)
@@ -89,8 +97,8 @@ class Peer:
         return sum(connection.info.acked for connection in connections(port) or [])
 
     def serve(self) -> None:
-        commands = ("fill", "peek", "await_value", "announce", "submit", "status", "finish", "write", "read", "acked")
-        self.link.serve({name: getattr(self, name) for name in commands})
+        commands = "fill peek await_value announce submit submit_batch status finish write read acked"
+        self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 
 if __name__ == "__main__":

@@ -93,8 +93,22 @@ class Rig:
         values: list[int] = self.hub.call("target", "peek", start=page * PAGE, size=pages * PAGE)
         return values
 
-    def post(self, pages: list[int], request: str = "r1", prefix: str = "w", writer: str = "writer") -> int:
-        """Announce and submit one batch that fills these pages of the target from the same pages here."""
+    def post(self, pages: list[int], request: str = "r1", prefix: str = "w", writer: str = "writer") -> list[int]:
+        """Announce and submit writes that fill these pages of the target from the same pages here."""
+        self.announce(pages, request, prefix, writer)
+        places = [page * PAGE for page in pages]
+        handles: list[int] = self.hub.call(
+            writer,
+            "submit",
+            segment=self.gate["segment"],
+            sources=places,
+            addresses=[self.base + place for place in places],
+            sizes=[PAGE] * len(pages),
+        )
+        assert all(handles)
+        return handles
+
+    def announce(self, pages: list[int], request: str = "r1", prefix: str = "w", writer: str = "writer") -> None:
         writes = [
             {
                 "write": f"{prefix}{page}",
@@ -110,17 +124,10 @@ class Rig:
             for page in pages
         ]
         self.hub.call(writer, "announce", address=self.gate["announce"], writes=writes)
-        places = [page * PAGE for page in pages]
-        handle: int = self.hub.call(
-            writer,
-            "submit",
-            segment=self.gate["segment"],
-            sources=places,
-            addresses=[self.base + place for place in places],
-            sizes=[PAGE] * len(pages),
-        )
-        assert handle
-        return handle
+
+    def finish(self, handles: list[int], writer: str = "writer") -> set[int]:
+        """The different final codes of these writes."""
+        return set(self.hub.call(writer, "finish", handles=handles))
 
     def await_events(self, kind: str, count: int) -> list[Event]:
         """Pump until `count` events of this kind have come since the last `events.clear()`."""
@@ -173,7 +180,7 @@ def assert_counts_agree(rig: Rig) -> dict[str, int]:
 
 
 def test_what_nobody_wants_passes(rig: Rig) -> None:
-    assert rig.writer("finish", handle=rig.post([0, 1])) == 1
+    assert rig.finish(rig.post([0, 1])) == {1}
     assert rig.peek(0, 2) == [0xA1]
     landed = rig.await_events("landed", 2)
     assert {(event.data["what"], event.data["hold"], event.data["code"]) for event in landed} == {
@@ -198,10 +205,10 @@ def test_any_size_passes_whole_and_counted(rig: Rig, size: int) -> None:
 
 def test_held_writes_land_when_released_and_in_order(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"request": "r1"}, count=4)
-    handle = rig.post([0, 1, 2, 3])
+    handles = rig.post([0, 1, 2, 3])
     held = rig.await_events("held", 4)
     assert rig.peek(0, 4) == [0]
-    assert rig.writer("status", handle=handle) == 0
+    assert [rig.writer("status", handle=handle) for handle in handles] == [0] * 4
     first = held[0]
     page = first.page
     assert page is not None
@@ -220,7 +227,7 @@ def test_held_writes_land_when_released_and_in_order(rig: Rig) -> None:
     order = rig.whats("held")
     assert rig.do("release", hold="h") == order
     rig.await_events("landed", 4)
-    assert rig.writer("finish", handle=handle) == 1
+    assert rig.finish(handles) == {1}
     assert rig.peek(0, 4) == [0xA1]
     story = [(event.kind, event.data["what"]) for event in rig.events if event.kind in ("released", "landed")]
     assert story == [(kind, what) for what in order for kind in ("released", "landed")]
@@ -230,40 +237,59 @@ def test_held_writes_land_when_released_and_in_order(rig: Rig) -> None:
         assert set(KINDS[event.kind].data) <= set(event.data)
 
 
+def test_mooncake_tells_the_status_of_a_batch_by_its_first_write_alone(rig: Rig) -> None:
+    """Why every write gets a handle of its own: `transfer_check_status` looks at task 0 and frees the batch."""
+    rig.do("arm", hold="h", match={"page": 1}, count=1)
+    rig.announce([0, 1])
+    handle = rig.writer(
+        "submit_batch",
+        segment=rig.gate["segment"],
+        sources=[0, PAGE],
+        addresses=[rig.base, rig.base + PAGE],
+        sizes=[PAGE] * 2,
+    )
+    rig.await_events("held", 1)
+    rig.await_events("landed", 1)
+    assert rig.finish([handle]) == {1}
+    assert rig.peek(1) == [0]
+    rig.do("release", hold="h")
+    rig.await_events("landed", 2)
+
+
 def test_a_held_write_carries_the_bytes_of_when_it_was_held(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"page": 0}, count=1)
-    handle = rig.post([0])
+    handles = rig.post([0])
     rig.await_events("held", 1)
     rig.writer("fill", start=0, size=PAGE, value=0xEE)
     rig.hub.call("target", "fill", start=0, size=PAGE, value=0xBB)
     rig.do("release", hold="h")
-    assert rig.writer("finish", handle=handle) == 1
+    assert rig.finish(handles) == {1}
     assert rig.peek(0) == [0xA1]
 
 
 def test_a_rule_takes_what_agrees_in_every_field_and_no_more_than_its_count(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"request": "r1", "layer": 1}, count=1)
-    other = rig.post([5], request="r2", prefix="x")
-    handle = rig.post([0, 1, 2, 3])
+    others = rig.post([5], request="r2", prefix="x")
+    handles = rig.post([0, 1, 2, 3])
     rig.await_events("held", 1)
     rig.await_events("landed", 4)
-    assert rig.writer("finish", handle=other) == 1
+    assert rig.finish(others) == {1}
     assert rig.whats("held") == ["w1"]
     assert rig.peek(1) == [0]
     assert rig.do("release", hold="h") == ["w1"]
     assert rig.do("release", hold="h") == []
-    assert rig.writer("finish", handle=handle) == 1
+    assert rig.finish(handles) == {1}
 
 
 def test_a_dropped_write_fails_at_its_writer_and_never_lands(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"request": "r1"}, count=1)
-    handle = rig.post([0])
+    handles = rig.post([0])
     rig.await_events("held", 1)
     assert rig.do("drop", hold="h") == ["w0"]
     assert rig.whats("dropped") == ["w0"]
-    assert rig.writer("finish", handle=handle) == -1
+    assert rig.finish(handles) == {-1}
     assert rig.peek(0) == [0]
-    assert rig.writer("finish", handle=rig.post([0], prefix="next")) == 1
+    assert rig.finish(rig.post([0], prefix="next")) == {1}
     assert rig.peek(0) == [0xA1]
     counts = assert_counts_agree(rig)
     assert counts["in"] == 2 * (24 + PAGE) + 8
@@ -273,35 +299,36 @@ def test_a_dropped_write_fails_at_its_writer_and_never_lands(rig: Rig) -> None:
 def test_a_write_that_the_target_refuses_is_unlanded(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"request": "r1"}, count=1)
     page = 2 * MEMORY // PAGE  # beyond what is registered
-    handle = _post_outside(rig, page)
+    handles = _post_outside(rig, page)
     rig.await_events("held", 1)
     rig.do("release", hold="h")
     (event,) = rig.await_events("unlanded", 1)
     assert event.data["hold"] == "h"
     assert "code 1" in event.data["why"]
-    assert rig.writer("finish", handle=handle) == -1
+    assert rig.finish(handles) == {-1}
 
 
-def _post_outside(rig: Rig, page: int) -> int:
+def _post_outside(rig: Rig, page: int) -> list[int]:
     write = {"write": "far", "request": "r1", "attempt": 1, "chunk": 0, "layer": 0, "page": page, "gen": 1}
     address = rig.base + page * PAGE
     rig.writer("announce", address=rig.gate["announce"], writes=[write | {"address": address, "bytes": PAGE}])
-    handle: int = rig.writer("submit", segment=rig.gate["segment"], sources=[0], addresses=[address], sizes=[PAGE])
-    return handle
+    where = {"segment": rig.gate["segment"], "sources": [0], "addresses": [address], "sizes": [PAGE]}
+    handles: list[int] = rig.writer("submit", **where)
+    return handles
 
 
 def test_reset_names_what_is_held_and_forgets_the_rest(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"page": 0}, count=2)
     rig.do("arm", hold="unused", match={"page": 9}, count=1)
-    handle = rig.post([0])
+    handles = rig.post([0])
     rig.await_events("held", 1)
     assert rig.do("reset", incarnation=2) == {"held": ["w0"], "armed": 2}
     rig.events.clear()
     rig.do("release", hold="h")
     assert rig.await_events("landed", 1)[0].incarnation == 2
-    assert rig.writer("finish", handle=handle) == 1
+    assert rig.finish(handles) == {1}
     assert rig.do("reset", incarnation=3) == {"held": [], "armed": 0}
-    assert rig.writer("finish", handle=rig.post([0, 9])) == 1
+    assert rig.finish(rig.post([0, 9])) == {1}
     assert rig.whats("held") == []
     rig.do("reset", incarnation=4)
     assert set(rig.do("count").values()) == {0}
@@ -314,38 +341,34 @@ def test_many_holds_of_many_writers_block_nobody(own: Rig) -> None:
     for writer in writers:
         own.hub.call(writer, "fill", start=0, size=MEMORY, value=0xA1)
     count = LANES * len(writers)
-    handles = []
+    handles: dict[str, list[int]] = {writer: [] for writer in writers}
     for page in range(count):
         writer = writers[page // LANES]
         own.do("arm", hold=f"h{page}", match={"page": page}, count=1)
-        handles.append((writer, own.post([page], writer=writer)))
+        handles[writer] += own.post([page], writer=writer)
         own.await_events("held", page + 1)
     assert own.peek(0, count) == [0]
-    assert {own.hub.call(writer, "status", handle=handle) for writer, handle in handles} == {0}
+    assert {own.hub.call(writer, "status", handle=handles[writer][0]) for writer in writers} == {0}
     for page in reversed(range(count)):
         assert own.do("release", hold=f"h{page}") == [f"w{page}"]
     own.await_events("landed", count)
     assert own.peek(0, count) == [0xA1]
-    assert {own.hub.call(writer, "finish", handle=handle) for writer, handle in handles} == {1}
+    for writer in writers:
+        assert own.finish(handles[writer], writer) == {1}
     counts = assert_counts_agree(own)
     assert counts["in"] == counts["out"] == count * (24 + PAGE + 8)
 
 
 def test_two_writers_of_the_same_range_are_counted_as_ambiguous(rig: Rig) -> None:
     rig.do("arm", hold="h", match={"page": 0}, count=1)
-    first = rig.post([0], prefix="a")
+    handles = rig.post([0], prefix="a")
     rig.await_events("held", 1)
     assert rig.do("count")["ambiguous"] == 0
-    rig.writer("announce", address=rig.gate["announce"], writes=[_identity(rig, "lost")])
-    assert rig.writer("finish", handle=rig.post([0], prefix="b")) == 1
+    rig.announce([0], prefix="lost")
+    assert rig.finish(rig.post([0], prefix="b")) == {1}
     assert rig.do("count")["ambiguous"] == 1
     rig.do("release", hold="h")
-    assert rig.writer("finish", handle=first) == 1
-
-
-def _identity(rig: Rig, write: str) -> dict[str, Any]:
-    keys = {"request": "r1", "attempt": 1, "chunk": 0, "layer": 0, "page": 0, "gen": 3}
-    return keys | {"write": write, "address": rig.base, "bytes": PAGE}
+    assert rig.finish(handles) == {1}
 
 
 def test_an_unknown_hold_is_an_error_that_names_those_there_are(rig: Rig) -> None:
@@ -358,7 +381,7 @@ def test_a_stranger_at_any_port_changes_nothing(rig: Rig) -> None:
         host, _, port = place.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as stranger:
             stranger.sendall(b"\xff" * 64)
-    assert rig.writer("finish", handle=rig.post([0])) == 1
+    assert rig.finish(rig.post([0])) == {1}
 
 
 def test_direct_writes_are_proven_by_the_kernel_of_the_writer(rig: Rig) -> None:
@@ -384,28 +407,28 @@ def test_a_held_write_outlives_its_writer(own: Rig) -> None:
     assert counts["in"] == 2 * (24 + PAGE + 8)
     assert counts["out"] == 2 * (24 + PAGE)
     own.start_peer("writer")
-    assert own.writer("finish", handle=own.post([3])) == 1
+    assert own.finish(own.post([3])) == {1}
 
 
 def test_a_dead_target_is_unlanded_and_the_writer_hears(own: Rig) -> None:
     own.do("arm", hold="h", match={"request": "r1"}, count=2)
-    handle = own.post([0, 1])
+    handles = own.post([0, 1])
     own.await_events("held", 2)
     own.kill("target")
     own.do("release", hold="h")
     own.await_events("unlanded", 2)
-    assert own.writer("finish", handle=handle) == -1
+    assert own.finish(handles) == {-1}
 
 
 def test_a_dead_gate_is_noticed_at_once(own: Rig) -> None:
     own.do("arm", hold="h", match={"request": "r1"}, count=1)
-    handle = own.post([0])
+    handles = own.post([0])
     own.await_events("held", 1)
     own.children["wire"].send_signal(signal.SIGKILL)
     own.children.pop("wire").wait(10)
     with pytest.raises(PeerDiedError, match="wire died"):
         own.do("release", hold="h")
-    assert own.writer("finish", handle=handle) == -1
+    assert own.finish(handles) == {-1}
     assert own.peek(0) == [0]
 
 
