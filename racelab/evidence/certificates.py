@@ -20,7 +20,7 @@ from racelab.evidence.labels import hold_label
 from racelab.evidence.naming import number, when_ms
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write, Writes
-from racelab.scenario import Drop, Hold
+from racelab.scenario import Hold
 
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 
@@ -67,9 +67,7 @@ class _Case:
         self.held = self._mine("held")
         self.ends = {event.data["what"]: event for event in self._mine("landed", "delivered", "dropped", "unlanded")}
         self.released = {event.data["what"]: event for event in self._mine("released")}
-        self.let_go = self.schedule.let_go(hold.id)
-        dropped = self.let_go is not None and isinstance(self.let_go.step, Drop)
-        self.action: Literal["release", "drop"] = "drop" if dropped else "release"
+        self.action: Literal["release", "drop"] = "drop" if self.schedule.drops(hold.id) else "release"
         self.wrong: list[str] = []
         self.missing: list[str] = []
 
@@ -209,14 +207,13 @@ class _Case:
             self._check_looks(what, held, started, end)
 
     def _check_order(self, what: str, held: Event, started: Event, end: Event) -> None:
-        if self.let_go is None:
-            self.missing.append(f"no step and no phase let {what} go")
+        let_go = self.schedule.let_go(self.hold.id, started)
+        if let_go is None:
+            self.wrong.append(f"{what} went before any step or phase let it go")
             return
-        if self.before(started, self.let_go.issued):
-            self.wrong.append(f"{what} went before its step ({number(self.let_go.issued)})")
-        elif not (self.before(held, self.let_go.issued) and self.before(self.let_go.issued, started)):
+        if not (self.before(held, let_go.issued) and self.before(let_go.issued, started)):
             self.missing.append(f"nothing orders the stop of {what}, its step and its going")
-        done = self.let_go.done
+        done = let_go.done
         if done is None or not self.before(end, done):
             self.missing.append(f"the schedule went on before {what} was known to be {end.kind}")
 

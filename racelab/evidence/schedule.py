@@ -58,13 +58,16 @@ class Schedule:
         """Whether the conductor entered a phase."""
         return any(event.data["phase"] == phase for event in self.phases)
 
-    def let_go(self, hold: str) -> Issued | None:
-        """The release or drop step of a hold; else the phase that releases whatever is still held."""
-        for step in self.steps:
-            if isinstance(step.step, Release | Drop) and step.step.hold == hold and step.done is not None:
-                return step
+    def let_go(self, hold: str, going: Event) -> Issued | None:
+        """What made a held thing go: the latest release or drop step before it, or the release phase."""
+        candidates = [step for step in self.steps if isinstance(step.step, Release | Drop) and step.step.hold == hold]
         for index, event in enumerate(self.phases):
             if event.data["phase"] == "release":
                 after = self.phases[index + 1] if index + 1 < len(self.phases) else None
-                return Issued(event, after, None)
-        return None
+                candidates.append(Issued(event, after, None))
+        earlier = [candidate for candidate in candidates if candidate.issued.hlc < going.hlc]
+        return earlier[-1] if earlier else None
+
+    def drops(self, hold: str) -> bool:
+        """Whether a step that loses what is held was issued."""
+        return any(isinstance(step.step, Drop) and step.step.hold == hold for step in self.steps)

@@ -1,0 +1,252 @@
+"""The verdict: from a history and the checkers' answers to one word, an exit code and its reasons.
+
+The rules stand in `_decide`, in the order in which they apply; the first that fits gives the word.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
+from racelab.evidence.certificates import Certificate, certify
+from racelab.evidence.history import Header, History
+from racelab.evidence.labels import label
+from racelab.evidence.naming import number
+from racelab.evidence.result import Checker, Finding, Outcome, SpecResult
+from racelab.evidence.schedule import Schedule
+from racelab.scenario import PROBE, SPECIFICATIONS, read_aloud
+
+Word = Literal["reproduced", "moved", "prevented", "not-reproduced", "diverged", "inconclusive"]
+
+UNDECIDED = ("diverged", "inconclusive")
+
+PHASES = ("release", "drain", "probe")
+"""What has to follow a schedule before a run can count as a pass."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is said of one run."""
+
+    verdict: Word
+    why: str
+    header: Header
+    label: str
+    results: dict[str, SpecResult]
+    injections: list[Certificate]
+    tokens: list[dict[str, Any]]
+    checks: dict[str, int]
+    blocked_at: dict[str, Any] | None = None
+    lab_failure: str | None = None
+
+    @property
+    def specs(self) -> dict[str, Outcome]:
+        """The outcome of each specification."""
+        return {spec: result.outcome for spec, result in self.results.items()}
+
+    @property
+    def evidence(self) -> list[Finding]:
+        """All findings: the named specification's first."""
+        named = self.header.scenario.spec
+        ordered = sorted(self.results.values(), key=lambda result: result.spec != named)
+        return [finding for result in ordered for finding in result.findings]
+
+    @property
+    def exit_code(self) -> int:
+        """0 as expected (or nothing was stated), 1 otherwise, 3 undecided, 4 the lab failed."""
+        if self.lab_failure is not None:
+            return EXIT_LAB
+        if self.verdict in UNDECIDED:
+            return EXIT_UNDECIDED
+        return EXIT_EXPECTED if self.header.expected in (None, self.verdict) else EXIT_UNEXPECTED
+
+    def to_json(self, run_dir: str | Path | None = None, runs: int = 1) -> dict[str, Any]:
+        """The object of `run --json` and of verdict.json."""
+        header = self.header
+        return {
+            "scenario": header.scenario.scenario,
+            "target": header.target,
+            "policy": header.policy,
+            "without": header.without,
+            "cluster": header.cluster,
+            "transport": header.transport,
+            "seed": header.seed,
+            "runs": runs,
+            "verdict": self.verdict,
+            "expected": header.expected,
+            "label": self.label,
+            "why": self.why,
+            "specs": self.specs,
+            "unknown": {spec: result.why for spec, result in self.results.items() if result.outcome == "unknown"},
+            "coverage": {spec: result.coverage for spec, result in self.results.items()},
+            "evidence": msgspec.to_builtins(self.evidence),
+            "injections": [certificate.to_json() for certificate in self.injections],
+            "tokens": self.tokens,
+            "checks": self.checks,
+            "blocked_at": self.blocked_at,
+            "lab_failure": self.lab_failure,
+            "run_dir": str(run_dir) if run_dir is not None else None,
+        }
+
+
+def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
+    """Derive the verdict from the history alone. A checker that raises answers `unknown`."""
+    results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
+    injections = certify(history)
+    tokens = _tokens(history)
+    failure = _lab_failure(history)
+    word, why = _decide(history, results, injections, tokens, failure)
+    blocked = history.derived(Schedule).blocked
+    return Verdict(
+        verdict=word,
+        why=why,
+        header=history.header,
+        label=label(history),
+        results=results,
+        injections=injections,
+        tokens=tokens,
+        checks={
+            "fingerprints_compared": results["integrity"].coverage.get("fingerprints_compared", 0),
+            "mismatches": results["integrity"].coverage.get("mismatches", 0),
+            "ledger_violations": len(results["conservation"].findings),
+            "events": len(history.events),
+            "events_lost": history.lost,
+        },
+        blocked_at={"step": blocked.data["n"], "guard": blocked.data["guard"]} if blocked is not None else None,
+        lab_failure=failure,
+    )
+
+
+def worst(exit_codes: list[int]) -> int:
+    """The exit code of many runs: the worst wins, in the order 4, 3, 1, 0."""
+    return max(exit_codes, default=EXIT_EXPECTED)
+
+
+def _ask(checker: Checker | None, spec: str, history: History) -> SpecResult:
+    if checker is None:
+        return SpecResult(spec=spec, outcome="unknown", why="no checker is installed for it")
+    try:
+        return checker(history)
+    except Exception as error:  # a checker's crash is `unknown`, whatever it is
+        return SpecResult(spec=spec, outcome="unknown", why=f"its checker failed: {type(error).__name__}: {error}")
+
+
+def _lab_failure(history: History) -> str | None:
+    """What went wrong with the harness itself, if something did."""
+    for event in history.by_kind["died"]:
+        return f"{event.data['peer']} died during {event.data['doing']}"
+    for event in history.by_kind["scan"]:
+        if event.data["foreign"]:
+            return f"{event.instance}: page(s) {event.data['foreign']} that nobody was given hold another run's bytes"
+    return None
+
+
+def _decide(
+    history: History,
+    results: dict[str, SpecResult],
+    injections: list[Certificate],
+    tokens: list[dict[str, Any]],
+    failure: str | None,
+) -> tuple[Word, str]:
+    schedule = history.derived(Schedule)
+    if failure is not None:
+        return "inconclusive", failure
+    unsound = _unsound(history, schedule, injections)
+    if unsound is not None:
+        return "inconclusive", unsound
+    if schedule.gave_up is not None:
+        data = schedule.gave_up.data
+        return "diverged", f"step {data['n']} could not go on: {data['why']}: {data['what']}"
+    violated = [spec for spec, result in results.items() if result.outcome == "violated"]
+    unknown = [spec for spec, result in results.items() if result.outcome == "unknown"]
+    named = history.header.scenario.spec
+    if named in violated:
+        return "reproduced", f"{named} is violated: {_strongest(results[named])}"
+    if named in unknown:
+        return "inconclusive", f"whether {named} held is unknown: {results[named].why}"
+    if violated:
+        held = f"{named} held, and " if named is not None else ""
+        return "moved", f"{held}{violated[0]} is violated: {_strongest(results[violated[0]])}"
+    if unknown:
+        return "inconclusive", f"whether {unknown[0]} held is unknown: {results[unknown[0]].why}"
+    unfinished = _unfinished(history, schedule, tokens)
+    if unfinished is not None:
+        return "inconclusive", unfinished
+    if schedule.blocked is not None:
+        data = schedule.blocked.data
+        return "prevented", f"the guard {data['guard']} refused what step {data['n']} needs, and everything held after"
+    return "not-reproduced", "the whole schedule ran and all four specifications held"
+
+
+def _strongest(result: SpecResult) -> str:
+    return result.findings[0].what
+
+
+def _unsound(history: History, schedule: Schedule, injections: list[Certificate]) -> str | None:
+    """Why nothing can be concluded from this history, if so."""
+    if history.lost:
+        return f"{history.lost} event(s) are lost"
+    for certificate in injections:
+        if certificate.state == "not-reached" or certificate.state == "confirmed":
+            continue
+        return f"injection {certificate.id} is not confirmed: {'; '.join(certificate.why[:2])}"
+    written = history.header.certificates
+    if written and written != [certificate.to_json() for certificate in injections]:
+        return "the certificates in the history's header are not those that its events give"
+    if schedule.blocked is not None:
+        return _unfounded(history, schedule)
+    return None
+
+
+def _unfounded(history: History, schedule: Schedule) -> str | None:
+    """A block counts only if it names the refusal that caused it, and that refusal came first."""
+    assert schedule.blocked is not None
+    by = schedule.blocked.data["by"]
+    refusals = {(event.instance, event.seq): event for event in history.by_kind["refused"]}
+    refusal = refusals.get(tuple(by)) if isinstance(by, list | tuple) else None
+    if refusal is None or refusal.data["guard"] != schedule.blocked.data["guard"]:
+        return f"no refusal by {schedule.blocked.data['guard']} stands behind the block at {number(schedule.blocked)}"
+    if not history.causality.before(refusal, schedule.blocked):
+        return f"the refusal {number(refusal)} is not known to precede the block at {number(schedule.blocked)}"
+    return None
+
+
+def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any]]) -> str | None:
+    """What keeps a run in which everything held from counting as a pass."""
+    steps = history.header.scenario.steps
+    if len(schedule.steps) < len(steps) or not schedule.complete:
+        over = sum(step.done is not None for step in schedule.steps)
+        return f"only {over} of {len(steps)} steps ran; next was: {read_aloud(steps[min(over, len(steps) - 1)])}"
+    for phase in PHASES:
+        if not schedule.reached(phase):
+            return f"the {phase} phase is missing"
+    if not any(event.request == PROBE for event in history.by_kind["finished"]):
+        return "the probe request after the drain was not served"
+    for row in tokens:
+        if row["first_difference"] is not None:
+            return f"{row['request']} answered other tokens than alone, and no finding explains it"
+    return None
+
+
+def _tokens(history: History) -> list[dict[str, Any]]:
+    """What each finished request answered beside its solo run, in the order of the scenario."""
+    answers: dict[str | None, list[list[int]]] = defaultdict(list)
+    for event in history.by_kind["finished"]:
+        answers[event.request].append(event.data["tokens"])
+    return [
+        {"request": name, "expected": expected, "got": got, "first_difference": _first_difference(expected, got)}
+        for name in history.header.scenario.requests
+        if (expected := history.header.solo.get(name)) is not None
+        for got in answers[name]
+    ]
+
+
+def _first_difference(expected: list[int], got: list[int]) -> int | None:
+    for index, (a, b) in enumerate(zip(expected, got, strict=False)):
+        if a != b:
+            return index
+    return None if len(expected) == len(got) else min(len(expected), len(got))
