@@ -97,7 +97,8 @@ class Finding(NamedTuple):
             pages = f"page{'s' if len(self.pages) > 1 else ''} {listed(self.pages)}"
             belonged = f"{'they' if len(self.pages) > 1 else 'it'} belonged to {self.owner}"
             whose = f"while {belonged}" if self.owner else "after that generation had ended"
-            return f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()} landed on {pages} {whose}{self._when()}"
+            writes = f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()}"
+            return f"{writes} landed on {pages} {whose}{self._when()}"
         facts = [self._where() if self.pages and self._where() not in self.what else ""]
         facts += [f"owner {self.owner}" if self.owner and self.owner not in self.what else ""]
         facts += [f"bytes of {self.writer}" if self.writer and self.writer not in self.what else ""]

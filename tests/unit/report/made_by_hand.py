@@ -70,7 +70,7 @@ class Tape:
             instance=instance,
             seq=seq,
             mono_ns=self.now_us * 1000,
-            hlc=self.now_us << 16,
+            hlc=self.now_us << 10,
             clock_ms=self.virtual_ms,
             request=request,
             after={after.instance: after.seq} if after else {},

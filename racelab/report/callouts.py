@@ -1,0 +1,182 @@
+"""The turning points of a run, in the margin of its diagram: facts of the history and findings of the verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+from racelab.evidence.events import Event
+from racelab.report.scene import Landing, Scene
+from racelab.report.summary import token_rows
+from racelab.report.window import name
+from racelab.report.words import count_of, listed, who
+
+CALLOUT_CHARS = 38
+TITLE_PX = 18.0
+LINE_PX = 14.0
+PADDING_PX = 9.0
+GAP_PX = 8.0
+
+
+@dataclass
+class Callout:
+    """A few words beside the moment at `anchor`; `tone` is bad, guard or note."""
+
+    anchor: float
+    tone: str
+    title: str
+    lines: list[str] = field(default_factory=list)
+    page: int | None = None
+    y: float = 0.0
+
+    @property
+    def height(self) -> float:
+        """Pixels that it takes."""
+        return TITLE_PX * len(self._titles()) + LINE_PX * len(self.wrapped()) + 2 * PADDING_PX - 4
+
+    def titles(self) -> list[str]:
+        """The title, wrapped."""
+        return self._titles()
+
+    def _titles(self) -> list[str]:
+        return textwrap.wrap(self.title, CALLOUT_CHARS - 4)
+
+    def wrapped(self) -> list[str]:
+        """The lines, wrapped."""
+        return [wrapped for line in self.lines for wrapped in textwrap.wrap(line, CALLOUT_CHARS)]
+
+
+def callouts(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
+    """From top to bottom, each below the one before it."""
+    found = [
+        *_given_up(scene),
+        *_freed(scene, verdict),
+        *_refusals(scene),
+        *_landings(scene),
+        *_answers(scene, verdict),
+    ]
+    found += _other_findings(scene, verdict, found)
+    found.sort(key=lambda callout: callout.anchor)
+    bottom = 0.0
+    for callout in found:
+        callout.y = max(callout.anchor - PADDING_PX - 6, bottom)
+        bottom = callout.y + callout.height + GAP_PX
+    return found
+
+
+def _in_network(scene: Scene, at: Event, page: int | None = None) -> int:
+    """Held writes of the event's request that are neither landed nor lost at that moment."""
+    count = 0
+    for flight in scene.flights:
+        if flight.kind != "write" or flight.held is None or flight.any.request != at.request:
+            continue
+        end = flight.landed or flight.lost
+        waits = flight.held.hlc < at.hlc and (end is None or end.hlc > at.hlc)
+        count += waits and (page is None or flight.any.page == page)
+    return count
+
+
+def _given_up(scene: Scene) -> list[Callout]:
+    found = []
+    for event in scene.window.events:
+        if event.kind in ("timed-out", "aborted", "failed") and (count := _in_network(scene, event)):
+            verb = {"timed-out": "times out", "aborted": "is aborted", "failed": "fails"}[event.kind]
+            are = "is" if count == 1 else "are"
+            line = f"{count_of(count, 'write')} of it {are} still in the network."
+            found.append(Callout(_y(scene, event), "note", f"{who(event)} {verb}", [line]))
+    return found
+
+
+def _freed(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
+    """Pages that went back to the allocator while writes to them were on their way."""
+    specs = verdict.get("specs", {})
+    freed = [e for e in scene.window.events if e.kind == "page-free" and _in_network(scene, e, e.page)]
+    found: dict[str | None, list[Event]] = {}
+    for event in freed:
+        found.setdefault(event.request, []).append(event)
+    result = []
+    for events in found.values():
+        pages = listed(event.page for event in events)
+        many = len(events) > 1
+        count = sum(_in_network(scene, event, event.page) for event in events)
+        tone = "bad" if "violated" in str(specs.get("conservation")) else "note"
+        them, are = "them" if many else "it", "is" if count == 1 else "are"
+        line = f"{count_of(count, 'write')} to {them} {are} still in flight: nothing shows that the hardware stopped."
+        title = f"Page{'s' if many else ''} {pages} {'are' if many else 'is'} freed"
+        result.append(Callout(_y(scene, events[0]), tone, title, [line], events[0].page))
+    return result
+
+
+def _refusals(scene: Scene) -> list[Callout]:
+    found: dict[tuple[Any, ...], list[Event]] = {}
+    for event in scene.window.events:
+        if event.kind == "refused":
+            found.setdefault((event.data["guard"], event.request, event.data["why"]), []).append(event)
+    result = []
+    for (guard, _, why), events in found.items():
+        pages = [event.page for event in events if event.page is not None]
+        of = f" of page{'s' if len(pages) > 1 else ''} {listed(pages)}" if pages else ""
+        line = f"{events[0].data['refuses']}{of} of {who(events[0])}: {why}."
+        result.append(Callout(_y(scene, events[0]), "guard", f"{guard} refuses", [line], events[0].page))
+    return result
+
+
+def _landings(scene: Scene) -> list[Callout]:
+    groups: dict[tuple[Any, ...], list[Landing]] = {}
+    for landing in scene.landings:
+        if landing.met is not None:
+            owned = landing.holding is not None and landing.holding.owned
+            owner = landing.holding.owner if landing.holding and owned else None
+            groups.setdefault((who(landing.flight.any), owner, None if owned else landing.met), []).append(landing)
+    result = []
+    for (writer, owner, met), landings in groups.items():
+        pages = sorted({landing.page for landing in landings})
+        where = f"page{'s' if len(pages) > 1 else ''} {listed(pages)}"
+        gen = landings[0].flight.any.gen
+        count = count_of(len(landings), "write")
+        if owner is not None and landings[0].holding is not None:
+            title = f"{writer} writes into {owner}'s memory"
+            took = landings[0].holding.gen
+            them = "them" if len(pages) > 1 else "it"
+            line = f"{count} meant for {where} gen {gen} landed after {owner} took {them} under gen {took}."
+            result.append(Callout(landings[0].y, "bad", title, [line], pages[-1]))
+            continue
+        kept = "DRAINING" in met or "QUARANTINED" in met
+        title = "The late writes meet nobody" if kept else f"{writer} writes into a free page"
+        line = f"{count} of {writer} to {where} (gen {gen}): {met}."
+        result.append(Callout(landings[0].y, "guard" if kept else "bad", title, [line], pages[-1]))
+    return result
+
+
+def _answers(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
+    wrong = {row.request: row for row in token_rows(verdict) if row.differs}
+    result = []
+    for event in scene.window.events:
+        row = wrong.get(str(event.request))
+        if event.kind == "finished" and row is not None:
+            lines = [" ".join(row.got), f"alone it answers {' '.join(row.expected)}"]
+            result.append(Callout(_y(scene, event), "bad", f"{who(event)} answers wrongly", lines))
+    return result
+
+
+def _other_findings(scene: Scene, verdict: dict[str, Any], told: list[Callout]) -> list[Callout]:
+    """Findings on drawn events that no callout stands at yet."""
+    events = {name(event): event for event in scene.window.events}
+    result: list[Callout] = []
+    seen: set[tuple[str, str]] = set()
+    for finding in verdict.get("evidence", []):
+        places = [events[place] for place in finding.get("events") or [] if place in events]
+        sort = (str(finding.get("spec")), str(finding.get("grade")))
+        if not places or sort in seen:
+            continue
+        anchor = _y(scene, places[-1])
+        seen.add(sort)
+        if any(abs(callout.anchor - anchor) < 60 for callout in told):
+            continue
+        result.append(Callout(anchor, "bad", f"{sort[0]}: {sort[1]}", [str(finding.get("what"))], finding.get("page")))
+    return result
+
+
+def _y(scene: Scene, event: Event) -> float:
+    return scene.layout.y[event.instance, event.seq]

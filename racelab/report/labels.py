@@ -1,0 +1,114 @@
+"""The short words in a diagram: which events share a label, and what it says."""
+
+from __future__ import annotations
+
+from racelab.evidence.events import Event
+from racelab.report.words import count_of, listed, who
+
+LABEL_CHARS = 30
+
+_UNLABELLED = frozenset(["received", "released", "landed", "delivered", "held"])
+_STEP_KINDS = ("step", "step-done", "blocked", "gave-up", "died", "phase")
+
+
+def group_key(event: Event) -> object | None:
+    """Neighbours in a lane with the same key share one label; None for an event without one."""
+    if event.kind in _UNLABELLED:
+        return None
+    if event.kind in _STEP_KINDS:
+        return (event.kind, event.seq)
+    data = event.data
+    if event.kind == "sent":
+        return (event.kind, event.request, event.attempt, data.get("type"), data.get("to"))
+    if event.kind == "completed":
+        return (event.kind, event.request, data.get("status"))
+    return (event.kind, event.request, event.attempt, data.get("guard"), data.get("from"), data.get("why"))
+
+
+def step_lines(event: Event) -> list[str]:
+    """What stands in the column of steps; wrapped by whoever places it."""
+    data = event.data
+    match event.kind:
+        case "step":
+            return [str(data["text"])]
+        case "step-done":
+            return [str(data["why"])]
+        case "blocked":
+            return [f"stopped: {data['guard']} refused"]
+        case "gave-up":
+            return [f"gave up, {data['what']}: {data['why']}"]
+        case "died":
+            return [f"{data['peer']} died"]
+    return []
+
+
+def group_label(events: list[Event]) -> list[str]:
+    """One short line for the whole group."""
+    return [clipped(_label(events), LABEL_CHARS)]
+
+
+def clipped(text: str, chars: int) -> str:
+    """The text, with an ellipsis where it is cut."""
+    return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
+
+
+def _label(events: list[Event]) -> str:
+    event = events[0]
+    data = event.data
+    match event.kind:
+        case "phase":
+            return str(data.get("phase"))
+        case "submitted":
+            return f"{who(event)} arrives"
+        case "queued":
+            return f"{who(event)} waits for pages"
+        case "accepted":
+            return f"takes up {who(event)}"
+        case "attempt-ended":
+            return f"done with {who(event)}"
+        case "sent":
+            return f"{data['type']} {who(event)}{_times(events)}"
+        case "ignored":
+            return f"ignores {data['type']} {who(event)}"
+        case "posted":
+            return f"posts {count_of(len(events), 'write')} of {who(event)}"
+        case "completed":
+            return f"write API: {data.get('status')}"
+        case "page-private":
+            return f"{who(event)} takes {_pages(events)}"
+        case "page-free":
+            return f"{_pages(events)} free"
+        case "page-draining":
+            return f"{_pages(events)} draining"
+        case "page-quarantined":
+            return f"{_pages(events)} quarantined"
+        case "grant-closed":
+            return f"stop evidence for {_pages(events)}"
+        case "refused":
+            return f"{data['guard']} refuses"
+        case "read":
+            return f"reads the KV of {who(event)}{_times(events)}"
+        case "committed":
+            return f"takes the KV of {who(event)}"
+        case "finished":
+            return f"{who(event)} answers"
+        case "timed-out":
+            return f"{who(event)} timed out"
+        case "aborted":
+            return f"{who(event)} aborted"
+        case "failed":
+            return f"{who(event)} failed"
+        case "dropped":
+            return f"{count_of(len(events), 'thing')} of {who(event)} lost"
+        case "unlanded":
+            return f"{who(event)}: not delivered"
+    return event.kind
+
+
+def _times(events: list[Event]) -> str:
+    return f" x{len(events)}" if len(events) > 1 else ""
+
+
+def _pages(events: list[Event]) -> str:
+    pages = list(dict.fromkeys(event.page for event in events))
+    return f"page{'s' if len(pages) > 1 else ''} {listed(pages)}"

@@ -1,0 +1,169 @@
+"""Where the events of a diagram stand: lanes from left to right, causal order from top to bottom.
+
+The vertical axis is ordinal: each event stands below every event before it, and a label gets the
+room it needs within its own lane. Everything happens within milliseconds, so a linear time axis
+would be a knot and a void; the real times stand beside the axis instead.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+
+from racelab.evidence.clock import wall_us
+from racelab.evidence.events import Event
+from racelab.report.labels import group_key, group_label, step_lines
+from racelab.report.window import Window
+from racelab.report.words import CLIENT, NETWORK
+
+EVENT_PX = 8.0
+LANDING_PX = 15.0
+LABEL_PX = 17.0
+LINE_PX = 14.0
+GROUP_REACH_PX = 64.0
+STEP_GAP_PX = 10.0
+PHASE_PX = 26.0
+AXIS_LABEL_PX = 15.0
+HEAD_PX = 64.0
+
+STEP_X = 62.0
+CLIENT_X = 316.0
+WRITER_GAP_PX = 178.0
+ARROW_GAP_PX = 150.0
+LABEL_GAP_PX = 196.0
+PAGE_PX = 40.0
+STEP_CHARS = 32
+
+
+@dataclass
+class Lane:
+    """A lifeline; its labels stand on `side` of it."""
+
+    name: str
+    x: float
+    side: str
+    role: str
+
+
+@dataclass
+class Label:
+    """Text at the first event of a group, for all of it."""
+
+    lane: Lane
+    y: float
+    events: list[Event]
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Layout:
+    """Lanes by instance, the y of every drawn event, labels, and the real times beside the axis."""
+
+    lanes: dict[str, Lane]
+    network_x: float
+    pages: list[int]
+    pages_x: float
+    y: dict[tuple[str, int], float]
+    labels: list[Label]
+    times: list[tuple[float, float]]
+    bottom: float
+
+    def of(self, event: Event | None) -> float | None:
+        """The y of an event, None if it is not drawn."""
+        return self.y.get((event.instance, event.seq)) if event is not None else None
+
+    def page_x(self, page: int) -> float | None:
+        """The left edge of a page's column."""
+        return self.pages_x + self.pages.index(page) * PAGE_PX if page in self.pages else None
+
+
+def lay_out(window: Window, start_us: int) -> Layout:
+    """Place everything; `start_us` is the run's first moment."""
+    lanes, network_x, right = _lanes(window.events, window.receiver)
+    pages = _pages(window)
+    placer = _Placer(lanes)
+    for event in window.events:
+        placer.place(event)
+    for label in placer.labels:
+        label.lines = label.lines or group_label(label.events)
+    times = _times(window.events, placer.y, start_us)
+    bottom = max([placer.last, *placer.free.values()]) + 12
+    return Layout(lanes, network_x, pages, right, placer.y, placer.labels, times, bottom)
+
+
+def _lanes(events: list[Event], receiver: str | None) -> tuple[dict[str, Lane], float, float]:
+    """Client, writers, the network, receivers: whoever posts writes stands left of the network."""
+    seen = list(dict.fromkeys(event.instance for event in events))
+    gates = {event.instance for event in events if event.kind in ("held", "released", "landed")} | set(NETWORK)
+    writers = [name for name in seen if name not in gates and name not in (CLIENT, receiver)]
+    posting = {event.instance for event in events if event.kind == "posted"}
+    writers.sort(key=lambda name: name not in posting)
+    lanes = {CLIENT: Lane("client", CLIENT_X, "left", "client")}
+    x = CLIENT_X
+    for name in writers or ["prefill"]:
+        x += WRITER_GAP_PX
+        lanes[name] = Lane(name, x, "left", "writer")
+    network_x = x + ARROW_GAP_PX
+    for name in (name for name in seen if name in gates):
+        lanes[name] = Lane(name, network_x, "right", "network")
+    x = network_x + ARROW_GAP_PX
+    lanes[receiver or "decode"] = Lane(receiver or "decode", x, "right", "receiver")
+    return lanes, network_x, x + LABEL_GAP_PX
+
+
+def _pages(window: Window) -> list[int]:
+    """The pages that anything drawn touches."""
+    kinds = ("posted", "landed", "page-private", "page-free", "page-draining", "page-quarantined", "refused")
+    return sorted({event.page for event in window.events if event.page is not None and event.kind in kinds})
+
+
+class _Placer:
+    """Walks down the page, one event after the other."""
+
+    def __init__(self, lanes: dict[str, Lane]) -> None:
+        self.lanes = lanes
+        self.y: dict[tuple[str, int], float] = {}
+        self.labels: list[Label] = []
+        self.free: dict[str, float] = {}
+        self.last = HEAD_PX
+        self._groups: dict[tuple[str, object], Label] = {}
+
+    def place(self, event: Event) -> None:
+        """Give the event its y, and its lane the room for a label if it starts one."""
+        lane = self.lanes[event.instance]
+        key = group_key(event)
+        y = self.last + (LANDING_PX if event.kind == "landed" else EVENT_PX)
+        if key is None:
+            self._settle(event, y)
+            return
+        running = self._groups.get((event.instance, key))
+        if running is not None and y - running.y < GROUP_REACH_PX:
+            running.events.append(event)
+            self._settle(event, y)
+            return
+        lines = [wrapped for line in step_lines(event) for wrapped in textwrap.wrap(line, STEP_CHARS)]
+        if event.kind == "phase":
+            y = max(y, max(self.free.values(), default=0)) + PHASE_PX / 2
+        elif event.kind == "step":
+            y = max(y + STEP_GAP_PX, self.free.get(event.instance, 0))
+        else:
+            y = max(y, self.free.get(event.instance, 0))
+        label = Label(lane, y, [event], lines)
+        self.labels.append(label)
+        self._groups[event.instance, key] = label
+        self.free[event.instance] = y + LABEL_PX + LINE_PX * max(len(lines) - 1, 0)
+        self._settle(event, y)
+
+    def _settle(self, event: Event, y: float) -> None:
+        self.y[event.instance, event.seq] = y
+        self.last = y
+
+
+def _times(events: list[Event], y: dict[tuple[str, int], float], start_us: int) -> list[tuple[float, float]]:
+    """(y, ms since the start), as many as there is room for."""
+    times: list[tuple[float, float]] = []
+    for event in events:
+        at = y[event.instance, event.seq]
+        if not times or at - times[-1][0] >= AXIS_LABEL_PX or (event.kind == "step" and at - times[-1][0] >= 12):
+            times.append((at, (wall_us(event.hlc) - start_us) / 1000))
+    return times

@@ -1,0 +1,84 @@
+"""Which events a diagram draws: those that people follow, around the evidence when there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+
+DRAWN_MAX = 400
+
+_EVERYWHERE = frozenset(
+    {"step", "step-done", "blocked", "gave-up", "died", "phase"}
+    | {"submitted", "queued", "accepted", "attempt-ended", "sent", "received", "ignored"}
+    | {"posted", "completed", "held", "released", "landed", "delivered", "dropped", "unlanded"}
+    | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed"}
+)
+_RECEIVER_ONLY = frozenset({"page-private", "page-draining", "page-quarantined", "page-free", "grant-closed"})
+_TURNING = frozenset({"refused", "blocked", "gave-up", "died"})
+
+
+class Window(NamedTuple):
+    """The drawn events in causal order; `note` says what was left out, None if nothing was."""
+
+    events: list[Event]
+    receiver: str | None
+    evidence: frozenset[str]
+    note: str | None
+
+
+def name(event: Event) -> str:
+    """`decode:17`: how evidence names an event."""
+    return f"{event.instance}:{event.seq}"
+
+
+def evidence_names(verdict: dict[str, Any]) -> frozenset[str]:
+    """Every event that the verdict's findings name."""
+    return frozenset(str(place) for finding in verdict.get("evidence", []) for place in finding.get("events") or [])
+
+
+def choose(history: History, verdict: dict[str, Any], drawn_max: int = DRAWN_MAX) -> Window:
+    """The events to draw. What comes after the drain, and what is far from the evidence, is left out and said."""
+    receiver = next((event.instance for event in history.of("granted")), None)
+    evidence = evidence_names(verdict)
+    all_drawn = [event for event in history.events if _followed(event, receiver)]
+    drawn = _before_probe(all_drawn, evidence)
+    notes = []
+    if len(drawn) < len(all_drawn):
+        notes.append(f"Drawn until the drain: the probe request that follows it ({len(all_drawn) - len(drawn)} events)")
+    if len(drawn) > drawn_max:
+        start, end = _around(drawn, evidence, drawn_max)
+        notes = [f"Drawn: {end - start} of {len(all_drawn):,} events, those around the evidence; the rest"]
+        drawn = drawn[start:end]
+    note = f"{notes[0]} is in the list of events below." if notes else None
+    return Window(drawn, receiver, evidence, note)
+
+
+def _followed(event: Event, receiver: str | None) -> bool:
+    if event.kind in _RECEIVER_ONLY:
+        return event.instance == receiver
+    return event.kind in _EVERYWHERE and event.data.get("phase") != "schedule"
+
+
+def _before_probe(drawn: list[Event], evidence: Iterable[str]) -> list[Event]:
+    wanted = set(evidence)
+    for index, event in enumerate(drawn):
+        if event.kind == "phase" and event.data.get("phase") == "probe":
+            rest = drawn[index:]
+            told = any(name(other) in wanted or other.kind in ("gave-up", "died") for other in rest)
+            return drawn if told else drawn[:index]
+    return drawn
+
+
+def _around(drawn: list[Event], evidence: frozenset[str], drawn_max: int) -> tuple[int, int]:
+    """A slice of at most `drawn_max` events around the first piece of evidence, or at the end."""
+    told = [index for index, event in enumerate(drawn) if name(event) in evidence]
+    told = told or [index for index, event in enumerate(drawn) if event.kind in _TURNING]
+    if not told:
+        return len(drawn) - drawn_max, len(drawn)
+    last = next((index for index in reversed(told) if index - told[0] < drawn_max), told[0])
+    spare = drawn_max - (last - told[0] + 1)
+    start = min(max(told[0] - spare * 2 // 3, 0), len(drawn) - drawn_max)
+    return start, start + drawn_max
