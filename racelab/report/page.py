@@ -1,0 +1,140 @@
+"""The report of a run: one HTML file that needs nothing else, made from the run folder alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from racelab.errors import HistoryError
+from racelab.evidence import history as histories
+from racelab.evidence.clock import wall_us
+from racelab.evidence.events import KINDS, Event
+from racelab.evidence.history import History
+from racelab.report import palette, scene, spacetime
+from racelab.report.closing import VERDICT_STYLES
+from racelab.report.summary import grouped, headline, label_words, replay_command, spec_rows, token_rows
+from racelab.report.window import evidence_names, name
+from racelab.report.words import CLIENT, milliseconds, phrase, shown, ticket, who
+from racelab.scenario import read_aloud
+
+REPORT_FILE = "report.html"
+LISTED_EVENTS_MAX = 5_000
+_TRANSPORTS = {
+    "tcp": "real: Mooncake over TCP sockets",
+    "softhca": "simulated: Mooncake's RDMA transport over a software device",
+    "softroce": "kernel verbs over Soft-RoCE, no RDMA hardware",
+    "rdma": "real: RDMA hardware",
+}
+_TARGETS = {"reference": "reference engine: a small transformer with real transfers, no production server"}
+
+
+class Row(NamedTuple):
+    """One line of the event list."""
+
+    anchor: str
+    ms: str
+    instance: str
+    kind: str
+    request: str
+    ticket: str
+    words: str
+    evidence: bool
+
+
+def write(run_dir: str | Path) -> Path:
+    """Write `report.html` into a run folder and return its path.
+
+    Raises:
+        HistoryError: the folder has no history or no verdict.
+    """
+    folder = Path(run_dir)
+    history = histories.read(folder)
+    verdict = _read_json(folder / "verdict.json")
+    if verdict is None:
+        raise HistoryError("no verdict here", file=folder / "verdict.json", next="`racelab check` makes it anew")
+    path = folder / REPORT_FILE
+    partial = path.with_suffix(".partial")
+    partial.write_text(render(history, verdict, _read_json(folder / "env.json")), encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise HistoryError(f"not JSON: {error}", file=path, next="`racelab check` makes it anew") from None
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None = None) -> str:
+    """The HTML text of a run's report."""
+    drawn = scene.build(history, verdict)
+    rows = _rows(history, verdict)
+    environment = Environment(
+        loader=PackageLoader("racelab.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": shown, "pairs": _pairs, "aloud": read_aloud}
+    return environment.get_template("template.html.j2").render(
+        style=Markup(palette.variables(":root") + palette.diagram_style()),
+        diagram=Markup(spacetime.spacetime(drawn, verdict)),
+        note=drawn.window.note,
+        header=history.header,
+        verdict=verdict,
+        tone=VERDICT_STYLES.get(str(verdict["verdict"]), "yellow"),
+        headline=headline(verdict),
+        findings=grouped(verdict),
+        specs=spec_rows(verdict),
+        tokens=token_rows(verdict),
+        label=label_words(str(verdict["label"])) if verdict.get("label") else None,
+        transport=_TRANSPORTS.get(str(verdict.get("transport")), ""),
+        target=_TARGETS.get(str(verdict.get("target")), ""),
+        replay=replay_command(verdict),
+        environment=_pairs(env or {}),
+        rows=rows[:LISTED_EVENTS_MAX],
+        events=len(rows),
+        lost=history.lost,
+    )
+
+
+def _rows(history: History, verdict: dict[str, Any]) -> list[Row]:
+    evidence = evidence_names(verdict)
+    start = history.events[0] if history.events else None
+    return [_row(event, start, name(event) in evidence) for event in history.events] if start else []
+
+
+def _row(event: Event, start: Event | None, evidence: bool) -> Row:
+    assert start is not None
+    ms = (wall_us(event.hlc) - wall_us(start.hlc)) / 1000
+    return Row(
+        anchor=f"e-{event.instance}-{event.seq}",
+        ms=milliseconds(ms).removesuffix(" ms"),
+        instance="client" if event.instance == CLIENT else event.instance,
+        kind=event.kind,
+        request=who(event) if event.request else "",
+        ticket=ticket(event),
+        words=phrase(event) if event.kind in KINDS else shown(event.data),
+        evidence=evidence,
+    )
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    """A mapping as rows of plain words, nested ones flattened with a dot."""
+    if not isinstance(value, dict):
+        return [("", shown(value))]
+    rows: list[tuple[str, str]] = []
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            rows += [(f"{key}.{inner}" if inner else str(key), words) for inner, words in _pairs(item)]
+        else:
+            rows.append((str(key), shown(item)))
+    return rows
