@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from racelab.errors import UsageError
 from racelab.evidence.recorder import Recorder
 
 
@@ -135,24 +134,6 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "eager": (),
     "ledger": tuple(GUARDS),
 }
-
-
-def guards_of(policy: str, without: Iterable[str] = ()) -> list[str]:
-    """The names of a policy's guards, less those taken away.
-
-    Raises:
-        UsageError: no such policy or guard, or the policy does not have the guard.
-    """
-    if policy not in POLICIES:
-        raise UsageError(f"unknown policy {policy!r}", next=f"one of: {', '.join(POLICIES)}")
-    names = list(POLICIES[policy])
-    for name in without:
-        if name not in GUARDS:
-            raise UsageError(f"unknown guard {name!r}", next=f"one of: {', '.join(GUARDS)}")
-        if name not in names:
-            raise UsageError(f"policy {policy!r} has no guard {name!r} to take away", next="use --policy ledger")
-        names.remove(name)
-    return names
 
 
 class Guards:

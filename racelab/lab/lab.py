@@ -21,6 +21,7 @@ from racelab.lab.children import Child
 from racelab.lab.cluster import ROLES, Cluster
 from racelab.lab.ray_cluster import RayCluster
 from racelab.scenario import Lab as Shape
+from racelab.targets.target import Target
 
 START_BOUND_S = 60.0
 BROKER = "broker"
@@ -29,7 +30,8 @@ BROKER = "broker"
 class Lab:
     """`with Lab(...) as lab:` starts everything; leaving the block ends everything, whatever happened."""
 
-    def __init__(self, cluster: Cluster, injectors: Iterable[Injector], logs: Path) -> None:
+    def __init__(self, cluster: Cluster, target: Target, injectors: Iterable[Injector], logs: Path) -> None:
+        self.target = target
         self.cluster = cluster
         self.gates = {injector.name: injector for injector in injectors}
         self.engines = list(ROLES)
@@ -90,6 +92,7 @@ class Lab:
             for role in ROLES:
                 place = self.cluster.instances[role]
                 self._ray.spawn(
+                    self.target.entry,
                     role,
                     {
                         "hub": self.hub.address,

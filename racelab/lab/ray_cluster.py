@@ -6,6 +6,7 @@ folder that goes with it. A running Ray is joined by address and left as it was.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import secrets
@@ -43,12 +44,11 @@ class InstanceActor:
         """Its process id, once it is up."""
         return os.getpid()
 
-    def run(self, role: str, options: dict[str, str]) -> str | None:
+    def run(self, entry: str, role: str, options: dict[str, str]) -> str | None:
         """Be the instance until the conductor hangs up; the reason if it could not."""
-        from racelab.lab.instance import run
-
+        module, _, function = entry.partition(":")
         try:
-            run(role, **options)  # type: ignore[arg-type]
+            getattr(importlib.import_module(module), function)(role, **options)
         except Exception as error:  # crosses the process boundary as one line
             return f"{type(error).__name__}: {error}"
         return None
@@ -62,7 +62,7 @@ class RayCluster:
         self._folder: Path | None = None
         self._environment = ExitStack()
         self._group: PlacementGroup | None = None
-        self._actors: dict[str, tuple[Any, Any, int]] = {}
+        self._actors: dict[str, tuple[Any, Any, Any]] = {}
 
     def start(self) -> None:
         """Start a private Ray or join the one named, and reserve a bundle for each instance."""
@@ -99,8 +99,8 @@ class RayCluster:
                 next="compare the resources in the cluster file with `ray status`",
             )
 
-    def spawn(self, role: str, options: dict[str, str]) -> int:
-        """Start the instance's process and return its id; it connects to the hub by itself."""
+    def spawn(self, entry: str, role: str, options: dict[str, str]) -> None:
+        """Start the instance's process; it connects to the hub by itself."""
         assert self._group is not None, "start comes before spawn"
         place = self._cluster.instances[role]
         index = list(self._cluster.instances).index(role)
@@ -110,10 +110,7 @@ class RayCluster:
             runtime_env={"env_vars": ENVIRONMENT | place.environment},
         ).remote()
         pid = actor.pid.remote()
-        ended = actor.run.remote(role, options)
-        self._actors[role] = (actor, ended, 0)
-        self._actors[role] = (actor, ended, int(ray.get(pid, timeout=PLACE_BOUND_S)))
-        return self._actors[role][2]
+        self._actors[role] = (actor, actor.run.remote(entry, role, options), pid)
 
     def check(self) -> None:
         """Raise what an instance said if it has ended."""
@@ -128,11 +125,13 @@ class RayCluster:
 
     def end(self) -> None:
         """End every instance and wait until its process is gone."""
+        pids = {role: _pid(promised) for role, (_, _, promised) in self._actors.items()}
         for actor, _, _ in self._actors.values():
             ray.kill(actor)
-        for role, (_, _, pid) in self._actors.items():
-            if self._cluster.ray == "local":
-                _wait_gone(role, pid)
+        if self._cluster.ray == "local":
+            for role, pid in pids.items():
+                if pid is not None:
+                    _wait_gone(role, pid)
         self._actors.clear()
 
     def close(self) -> None:
@@ -148,6 +147,17 @@ class RayCluster:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
             self._environment.close()
+
+
+def _pid(promised: Any) -> int | None:
+    """The process id that an actor promised to tell, if it has lived to do so."""
+    ready, _ = ray.wait([promised], timeout=0)
+    if not ready:
+        return None
+    try:
+        return int(ray.get(ready[0]))
+    except ray.exceptions.RayError:
+        return None
 
 
 def _wait_gone(role: str, pid: int) -> None:

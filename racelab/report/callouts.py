@@ -143,8 +143,11 @@ def _landings(scene: Scene) -> list[Callout]:
             result.append(Callout(landings[0].y, "bad", title, [line], pages[-1]))
             continue
         kept = "DRAINING" in met or "QUARANTINED" in met
-        title = "The late writes meet nobody" if kept else f"{writer} writes into a free page"
-        line = f"{count} of {writer} to {where} (gen {gen}): {met}."
+        are = "is" if len(pages) == 1 else "are"
+        state = landings[0].holding.state if landings[0].holding is not None else "FREE"
+        title = "The late writes meet nobody" if kept else f"{writer} writes into free memory"
+        line = f"{count} of {writer} landed on {where} (gen {gen}), which {are} {state}"
+        line += ": kept out of use, read by nobody." if kept else "."
         result.append(Callout(landings[0].y, "guard" if kept else "bad", title, [line], pages[-1]))
     return result
 

@@ -25,12 +25,14 @@ def group_key(event: Event) -> object | None:
     return (event.kind, event.request, event.attempt, data.get("guard"), data.get("from"), data.get("why"))
 
 
-def step_lines(event: Event) -> list[str]:
-    """What stands in the column of steps; wrapped by whoever places it."""
+def step_lines(event: Event, cause: Event | None) -> list[str]:
+    """What stands in the column of steps; `cause` let a step go. Wrapped by whoever places it."""
     data = event.data
     match event.kind:
         case "step":
             return [str(data["text"])]
+        case "step-done" if cause is not None and cause.instance != event.instance:
+            return [f"{cause.instance}: {short(cause)}"]
         case "step-done":
             return [str(data["why"])]
         case "blocked":
@@ -45,6 +47,21 @@ def step_lines(event: Event) -> list[str]:
 def group_label(events: list[Event]) -> list[str]:
     """One short line for the whole group."""
     return [clipped(_label(events), LABEL_CHARS)]
+
+
+def short(event: Event) -> str:
+    """The event in two or three words."""
+    data = event.data
+    match event.kind:
+        case "armed":
+            return f"watches for {data['hold']}"
+        case "held" | "released" | "landed" | "delivered" | "dropped":
+            what = "write" if event.page is not None else f"{data.get('type', 'message')}"
+            where = f", page {event.page}" if event.page is not None else ""
+            return f"{event.kind} {what} of {who(event)}{where}"
+        case "received":
+            return f"{data['type']} of {who(event)} came"
+    return _label([event])
 
 
 def clipped(text: str, chars: int) -> str:
@@ -83,7 +100,7 @@ def _label(events: list[Event]) -> str:
         case "page-quarantined":
             return f"{_pages(events)} quarantined"
         case "grant-closed":
-            return f"stop evidence for {_pages(events)}"
+            return f"stop evidence, {_pages(events)}"
         case "refused":
             return f"{data['guard']} refuses"
         case "read":

@@ -77,11 +77,11 @@ class Layout:
         return self.pages_x + self.pages.index(page) * PAGE_PX if page in self.pages else None
 
 
-def lay_out(window: Window, start_us: int) -> Layout:
-    """Place everything; `start_us` is the run's first moment."""
+def lay_out(window: Window, start_us: int, known: dict[tuple[str, int], Event]) -> Layout:
+    """Place everything; `start_us` is the run's first moment, `known` finds the event that let a step go."""
     lanes, network_x, right = _lanes(window.events, window.receiver)
     pages = _pages(window)
-    placer = _Placer(lanes)
+    placer = _Placer(lanes, known)
     for event in window.events:
         placer.place(event)
     for label in placer.labels:
@@ -120,8 +120,9 @@ def _pages(window: Window) -> list[int]:
 class _Placer:
     """Walks down the page, one event after the other."""
 
-    def __init__(self, lanes: dict[str, Lane]) -> None:
+    def __init__(self, lanes: dict[str, Lane], known: dict[tuple[str, int], Event]) -> None:
         self.lanes = lanes
+        self.known = known
         self.y: dict[tuple[str, int], float] = {}
         self.labels: list[Label] = []
         self.free: dict[str, float] = {}
@@ -141,7 +142,9 @@ class _Placer:
             running.events.append(event)
             self._settle(event, y)
             return
-        lines = [wrapped for line in step_lines(event) for wrapped in textwrap.wrap(line, STEP_CHARS)]
+        by = event.data.get("by")
+        cause = self.known.get((str(by[0]), int(by[1]))) if event.kind == "step-done" and by else None
+        lines = [wrapped for line in step_lines(event, cause) for wrapped in textwrap.wrap(line, STEP_CHARS)]
         if event.kind == "phase":
             y = max(y, max(self.free.values(), default=0)) + PHASE_PX / 2
         elif event.kind == "step":

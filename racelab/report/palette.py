@@ -70,6 +70,7 @@ _DIAGRAM = """
 .st text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:11.5px;
 fill:var(--ink)}
 .st .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}
+.st .wide{stroke-width:7px}
 .st .soft{fill:var(--soft)}
 .st .num{font-variant-numeric:tabular-nums}
 .st .strong{font-weight:600}

@@ -121,7 +121,7 @@ def build(history: History, verdict: dict[str, Any]) -> Scene:
     """The scene of a run."""
     window = choose(history, verdict)
     start_us = wall_us(history.events[0].hlc) if history.events else 0
-    layout = lay_out(window, start_us)
+    layout = lay_out(window, start_us, {(event.instance, event.seq): event for event in history.events})
     known = list(history.header.scenario.requests)
     named = [event.request for event in history.events if event.request is not None]
     requests = list(dict.fromkeys([*known, *named]))

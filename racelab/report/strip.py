@@ -39,7 +39,9 @@ def _segment(canvas: Canvas, segment: Segment) -> str:
     box = {"x": left, "y": segment.top + 0.5, "width": width, "height": height}
     holding = segment.holding
     if holding is None or holding.state == "FREE":
-        return element("rect", title(f"page {segment.page} is free"), class_="free", **box)
+        free = element("rect", title(f"page {segment.page} is free"), class_="free", **box)
+        room = segment.bottom - segment.top
+        return free + (text("free", middle, segment.top + 14, "small mid soft") if room >= 24 else "")
     colour = canvas.colour(holding.request)
     parts = [title(f"page {segment.page}: {holding.state}, {holding.owner}, generation {holding.gen}")]
     if holding.state in UNREAD_STATES:
@@ -59,8 +61,9 @@ def _words(holding: Holding, x: float, top: float, room: float) -> list[str]:
     words += {"PRIVATE": [], "DRAINING": ["drain"], "QUARANTINED": ["quar."]}.get(
         holding.state, [holding.state.lower()]
     )
+    halo = "halo wide" if holding.state in UNREAD_STATES else "halo"
     return [
-        text(word[:6], x, top + _WORD_PX * (row + 1), f"small mid halo{'' if row else ' strong'}")
+        text(word[:6], x, top + _WORD_PX * (row + 1), f"small mid {halo}{'' if row else ' strong'}")
         for row, word in enumerate(words)
         if room >= _WORD_PX * (row + 1) + 4
     ]

@@ -16,6 +16,7 @@ LABELS = {
 }
 
 _SAYS = {
+    # what the first words of a verdict's sentence are; the evidence or the reason follows
     "reproduced": "The race is real here",
     "moved": "The named specification held, another was violated",
     "prevented": "The guards stopped it",
@@ -24,7 +25,7 @@ _SAYS = {
     "inconclusive": "Nothing can be said of this run",
 }
 
-_GRADES = {"reached": 0, "consumed": 1, "corrupt": 2, "unaccounted": 3, "stuck": 4, "exposed": 5}
+_GRADES = {"consumed": 0, "reached": 1, "corrupt": 2, "unaccounted": 3, "stuck": 4, "exposed": 5}
 
 
 class Spec(NamedTuple):
@@ -93,12 +94,13 @@ class Finding(NamedTuple):
 
     def sentence(self) -> str:
         """The page, generation, owner, whose bytes and when; what is not known is left out."""
-        if self.spec == "isolation" and self.grade == "reached" and self.writer and self.pages:
+        if self.spec == "isolation" and self.grade in ("reached", "consumed") and self.writer and self.extents:
             pages = f"page{'s' if len(self.pages) > 1 else ''} {listed(self.pages)}"
             belonged = f"{'they' if len(self.pages) > 1 else 'it'} belonged to {self.owner}"
             whose = f"while {belonged}" if self.owner else "after that generation had ended"
             writes = f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()}"
-            return f"{writes} landed on {pages} {whose}{self._when()}"
+            taken = ", and were read" if self.grade == "consumed" else ""
+            return f"{writes} landed on {pages} {whose}{taken}{self._when()}"
         facts = [self._where() if self.pages and self._where() not in self.what else ""]
         facts += [f"owner {self.owner}" if self.owner and self.owner not in self.what else ""]
         facts += [f"bytes of {self.writer}" if self.writer and self.writer not in self.what else ""]
@@ -133,8 +135,8 @@ def grouped(verdict: dict[str, Any]) -> list[Finding]:
         what = re.sub(r"\d+", "#", str(item.get("what", "")))
         groups.setdefault((item.get("spec"), item.get("grade"), *whom, what), []).append(item)
     findings = [_merged(items) for items in groups.values()]
-    named = verdict.get("spec")
-    return sorted(findings, key=lambda f: (f.spec != named, not f.writer, _GRADES.get(f.grade, 9)))
+    order = list(dict.fromkeys(finding.spec for finding in findings))
+    return sorted(findings, key=lambda f: (order.index(f.spec), not f.writer, _GRADES.get(f.grade, 9)))
 
 
 def _merged(items: list[dict[str, Any]]) -> Finding:

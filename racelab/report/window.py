@@ -41,7 +41,7 @@ def evidence_names(verdict: dict[str, Any]) -> frozenset[str]:
 
 def choose(history: History, verdict: dict[str, Any], drawn_max: int = DRAWN_MAX) -> Window:
     """The events to draw. What comes after the drain, and what is far from the evidence, is left out and said."""
-    receiver = next((event.instance for event in history.of("granted")), None)
+    receiver = next((event.instance for event in history.of("granted", "admitted", "submitted")), None)
     evidence = evidence_names(verdict)
     all_drawn = [event for event in history.events if _followed(event, receiver)]
     drawn = _before_probe(all_drawn, evidence)

@@ -1,0 +1,27 @@
+"""The systems under test. `reference` is the engine that comes with racelab."""
+
+from __future__ import annotations
+
+from racelab.engine.guards import POLICIES
+from racelab.errors import UsageError
+from racelab.targets.target import Target
+
+TARGETS = {
+    "reference": Target(
+        name="reference",
+        means="the small prefill/decode engine that comes with racelab",
+        entry="racelab.targets.reference:run",
+        policies=POLICIES,
+    ),
+}
+
+
+def target(name: str) -> Target:
+    """A target by name.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    if name not in TARGETS:
+        raise UsageError(f"unknown target {name!r}", next=f"one of: {', '.join(TARGETS)}")
+    return TARGETS[name]

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from racelab.errors import BoundError, PeerDiedError
 from racelab.scenario import WriteMatch
+from racelab.transport.rules import Rules
 from racelab.transport.streams import read_exactly
 
 ANNOUNCE_BOUND_S = 5.0
@@ -44,54 +43,11 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class _Rule:
-    """`left` more writes that agree with `match` are wanted under `hold`."""
-
-    __slots__ = ("_of", "_wanted", "hold", "left")
-
-    def __init__(self, hold: str, match: WriteMatch, count: int) -> None:
-        self.hold = hold
-        self.left = count
-        fields = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
-        # the class stands in twice so that attrgetter always gives a tuple: one comparison in C
-        self._of = attrgetter("__class__", "__class__", *fields)
-        self._wanted = (WriteIdentity, WriteIdentity, *fields.values())
-
-    def agrees(self, identity: WriteIdentity) -> bool:
-        return bool(self._of(identity) == self._wanted)
-
-
-class Lanes:
-    """The rules that are armed. Calls come from one thread, or under the caller's lock."""
+class Lanes(Rules[WriteIdentity]):
+    """The rules that are armed for writes: `choose` gives the hold that wants a write, None for `direct`."""
 
     def __init__(self) -> None:
-        self._rules: list[_Rule] = []
-
-    def arm(self, hold: str, match: WriteMatch | Mapping[str, Any], count: int) -> None:
-        """From now on the next `count` writes that agree with `match` are wanted under `hold`."""
-        self._rules.append(_Rule(hold, msgspec.convert(match, WriteMatch, from_attributes=True), count))
-
-    def disarm(self, hold: str) -> None:
-        """Want no more writes under `hold`."""
-        self._rules = [rule for rule in self._rules if rule.hold != hold]
-
-    def forget(self) -> int:
-        """Drop every rule; how many had not fired in full."""
-        unfired, self._rules = len(self._rules), []
-        return unfired
-
-    def choose(self, identity: WriteIdentity) -> str | None:
-        """The hold that wants this write, or None: direct. Counts the write; no I/O, no lock.
-
-        Of several rules that agree, the one that was armed first takes it.
-        """
-        for rule in self._rules:
-            if rule.agrees(identity):
-                rule.left -= 1
-                if rule.left == 0:
-                    self._rules.remove(rule)
-                return rule.hold
-        return None
+        super().__init__(WriteMatch)
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""One prefill or decode instance: a process with an event loop, a transport, a bus and an engine.
+"""One prefill or decode instance of the reference engine: event loop, transport, bus and engine.
 
 The conductor configures it for each run (`reset`), acts on it, and asks for looks and for rest.
 Everything happens on one loop, and whatever was recorded leaves before anything is answered.

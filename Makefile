@@ -1,0 +1,41 @@
+# Two commands do everything on a fresh machine with Python 3.11 or later: `make run`, `make test`.
+# Mooncake comes in three builds: EXTRA=cpu (the default), cuda12 or cuda13.
+
+PYTHON ?= python3
+VENV ?= .venv
+EXTRA ?= cpu
+BIN := $(VENV)/bin
+COUNTEREXAMPLE := scenarios/counterexamples/late-write-after-timeout.txt
+
+.PHONY: run test lint bench soak setup clean
+
+run: $(VENV)/.run            ## reproduce a counterexample, and show that the ledger prevents it
+	$(BIN)/racelab run $(COUNTEREXAMPLE) --policy eager --policy ledger
+
+test: lint                   ## everything that CI checks
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev          ## the numbers, as ratios measured in one run
+	$(BIN)/python -m benchmarks
+
+setup: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { echo "  next: sudo apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.run: pyproject.toml $(VENV)/bin/python
+	$(PYTHON) setup/system_libraries.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA),tlc,dev]'
+	touch $@
+
+clean:                       ## remove the environment and run output
+	rm -rf $(VENV) results/runs

@@ -1,0 +1,343 @@
+"""The one place that puts a run together: scenario, lab, conductor, checkers, verdict, folder.
+
+Workbench (a warm lab) -> play (one run) -> judged -> kept in a run folder
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from racelab import registry, scenario
+from racelab.conductor.conductor import Conductor, Recording, probe_request
+from racelab.errors import LabError, UsageError
+from racelab.evidence.certificates import certify
+from racelab.evidence.events import Event
+from racelab.evidence.history import Header, History
+from racelab.evidence.result import Checker
+from racelab.gates import Injector
+from racelab.lab.cluster import Cluster
+from racelab.lab.lab import Lab
+from racelab.report.page import write as write_report
+from racelab.results import RunFolder, environment, new_folder
+from racelab.scenario import PROBE, Await, Hold, Request, Scenario, Submit
+from racelab.targets.target import Target
+from racelab.verdict import Verdict, judge, worst
+
+Observe = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of a run: a scenario under a policy, less some guards."""
+
+    scenario: Scenario
+    policy: str
+    without: tuple[str, ...] = ()
+    runs: int = 1
+    seed: int = 0
+    replay: str = ""
+    """the command that plays the same again"""
+
+    @property
+    def expected(self) -> str | None:
+        """What the scenario says of this policy; without the scenario's own guard it must reproduce."""
+        if self.scenario.guard is not None and self.scenario.guard in self.without:
+            return "reproduced"
+        return self.scenario.expected.get(self.policy)
+
+
+@dataclass
+class Played:
+    """One run, judged."""
+
+    history: History
+    verdict: Verdict
+    failure: LabError | None
+    seconds: float
+
+
+@dataclass
+class Outcome:
+    """All runs of an order: the JSON of DESIGN's `run`, the exit code, and where it is kept."""
+
+    json: dict[str, Any]
+    exit_code: int
+    folder: RunFolder
+    seconds: list[float] = field(default_factory=list)
+
+
+def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, dict[str, Any]]:
+    """For each hold, which gate holds it, at which stage, by which real mechanism and for how long.
+
+    Raises:
+        UsageError: no installed injector can do what a hold asks for.
+    """
+    mechanisms = {}
+    for hold in wanted.holds().values():
+        gate = _gate(hold, injectors)
+        mechanism = gate.mechanisms.get(hold.mechanism)
+        if mechanism is None:
+            raise UsageError(
+                f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
+                next=f"one of: {', '.join(gate.mechanisms)}",
+            )
+        mechanisms[hold.id] = {
+            "gate": gate.name,
+            "stage": gate.stage,
+            "payload": gate.payload,
+            "mechanism": hold.mechanism,
+            **msgspec.to_builtins(mechanism),
+        }
+    return mechanisms
+
+
+def _gate(hold: Hold, injectors: list[Injector]) -> Injector:
+    subject = "write" if hold.write is not None else "message"
+    for injector in injectors:
+        if injector.subject == subject:
+            return injector
+    raise UsageError(f"hold {hold.id}: no installed injector holds a {subject}", next="racelab list injectors")
+
+
+class Workbench:
+    """A warm lab and what is needed to play orders on it. Use `open_workbench`."""
+
+    def __init__(self, cluster: Cluster, target: Target, logs: Path) -> None:
+        self.cluster = cluster
+        self.target = target
+        self.injectors = registry.injectors()
+        self.checkers: Mapping[str, Checker] = registry.checkers()
+        self._logs = logs
+        self._lab: Lab | None = None
+        self._solo: dict[tuple[Any, ...], list[int]] = {}
+
+    # -- the lab
+
+    @property
+    def lab(self) -> Lab:
+        """The running lab, started when it is first needed and again after a failure."""
+        if self._lab is None:
+            self._lab = Lab(self.cluster, self.target, self.injectors, self._logs).__enter__()
+        return self._lab
+
+    def close(self) -> None:
+        """End the lab."""
+        if self._lab is not None:
+            lab, self._lab = self._lab, None
+            lab.close()
+
+    # -- one run
+
+    def play(self, order: Order, observe: Observe = lambda event: None, *, drain_first: bool = False) -> Played:
+        """Play an order once and judge it."""
+        mechanisms = check_mechanisms(order.scenario, self.injectors)
+        guards = self.target.guards(order.policy, order.without)
+        solo = self._solo_tokens(order)
+        started = time.monotonic()
+        recording = self._conduct(order.scenario, guards, order.seed, observe, drain_first)
+        header = Header(
+            scenario=order.scenario,
+            target=self.target.name,
+            policy=order.policy,
+            guards=guards,
+            without=list(order.without),
+            cluster=self.cluster.cluster,
+            transport=self.cluster.transport,
+            seed=order.seed,
+            expected=order.expected,
+            solo=solo,
+            mechanisms=mechanisms,
+        )
+        history = History(header, recording.events)
+        header.certificates = msgspec.to_builtins(certify(history))
+        verdict = judge(history, self.checkers)
+        return Played(history, verdict, recording.failure, time.monotonic() - started)
+
+    def _conduct(
+        self, wanted: Scenario, guards: list[str], seed: int, observe: Observe, drain_first: bool = False
+    ) -> Recording:
+        conductor = Conductor(self.lab, wanted, guards, seed=seed, drain_first=drain_first, observe=observe)
+        try:
+            recording = conductor.run()
+        except BaseException:
+            self.close()
+            raise
+        if recording.failure is not None:
+            self.close()
+        elif _leaves_doubt(recording):
+            self.lab.renew()
+        return recording
+
+    def _solo_tokens(self, order: Order) -> dict[str, list[int]]:
+        """What each request answers alone, on this lab, with every guard and no fault."""
+        wanted = order.scenario
+        requests = dict(wanted.requests) | {PROBE: probe_request(wanted)}
+        return {name: self._alone(name, request, wanted, order.seed) for name, request in requests.items()}
+
+    def _alone(self, name: str, request: Request, wanted: Scenario, seed: int) -> list[int]:
+        key = (request.salt or name, request.prompt_tokens, request.new_tokens, wanted.lab, seed)
+        if key not in self._solo:
+            alone = Scenario(
+                scenario=f"{name}-alone",
+                about="One request, no fault.",
+                lab=wanted.lab,
+                requests={name: request},
+                steps=[Submit(request=name), Await(event="finished", request=name)],
+            )
+            every_guard = max(self.target.policies.values(), key=len)
+            recording = self._conduct(alone, list(every_guard), seed, lambda event: None)
+            if recording.failure is not None:
+                raise recording.failure
+            answered = [event for event in recording.events if event.kind == "finished" and event.request == name]
+            if len(answered) != 1:
+                raise LabError(f"{name} alone did not answer", next="run scenarios/clean-serving.yaml")
+            self._solo[key] = answered[0].data["tokens"]
+        return self._solo[key]
+
+
+def _leaves_doubt(recording: Recording) -> bool:
+    """Whether a transport error, a leftover or a foreign byte makes the instances unfit for reuse."""
+    for event in recording.events:
+        if event.kind == "completed" and event.data["status"] != "ok":
+            return True
+        if event.kind == "quiesced" and any(event.data["leftovers"].values()):
+            return True
+        if event.kind == "scan" and event.data["foreign"]:
+            return True
+    return False
+
+
+@contextmanager
+def open_workbench(cluster: Cluster, target: Target, logs: Path) -> Iterator[Workbench]:
+    """A workbench whose lab is ended at the end of the block, whatever happens in it."""
+    bench = Workbench(cluster, target, logs)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+# -- an order, kept
+
+
+@dataclass
+class Audience:
+    """Who watches a run: told when it begins, of every event, of each verdict, and of the end."""
+
+    begin: Callable[[Scenario, str, list[str]], None] = lambda scenario, policy, guards: None
+    see: Observe = lambda event: None
+    counted: Callable[[str], None] = lambda verdict: None
+    end: Callable[[dict[str, Any]], None] = lambda json: None
+
+
+def run_order(bench: Workbench, order: Order, folder: RunFolder, audience: Audience) -> Outcome:
+    """Play an order as often as it asks, keep what it left, and say what it amounts to."""
+    folder.text("scenario.yaml", scenario.dump(order.scenario))
+    guards = bench.target.guards(order.policy, order.without)
+    audience.begin(order.scenario, order.policy, guards)
+    first = bench.play(order, audience.see)
+    folder.json("env.json", environment(bench.lab.facts if first.failure is None else {}))
+    equivalents = try_equivalents(bench, order) if first.verdict.verdict == "prevented" else []
+    played = _Tally(order, first, folder)
+    audience.counted(first.verdict.verdict)
+    for number in range(2, order.runs + 1):
+        again = bench.play(order)
+        played.add(number, again)
+        audience.counted(again.verdict.verdict)
+    outcome = played.outcome(equivalents)
+    keep(folder, first.history, outcome.json)
+    folder.link_latest()
+    audience.end(outcome.json)
+    return outcome
+
+
+def keep(folder: RunFolder, history: History, json: dict[str, Any]) -> None:
+    """Write the files of one run."""
+    folder.history(history)
+    folder.json("certificates.json", history.header.certificates)
+    folder.json("verdict.json", json)
+    write_report(folder.path)
+
+
+def try_equivalents(bench: Workbench, order: Order) -> list[dict[str, Any]]:
+    """Under `prevented`: the same fault after the drain has run out must be harmless too, and without
+    the guard that refused it the step must go through; else that guard is not what prevented it."""
+    late = bench.play(order, drain_first=True)
+    tried = [{"what": "let go only after the drain has run out", "verdict": late.verdict.verdict}]
+    blocked = late.verdict.blocked_at or {}
+    guard = blocked.get("guard")
+    if guard is not None:
+        bare = Order(order.scenario, order.policy, (*order.without, guard), seed=order.seed)
+        without = bench.play(bare)
+        tried.append({"what": f"without {guard}", "verdict": without.verdict.verdict})
+    return tried
+
+
+class _Tally:
+    """Verdicts of many runs of one order; unexpected ones are kept in full."""
+
+    def __init__(self, order: Order, first: Played, folder: RunFolder) -> None:
+        self._order = order
+        self._first = first
+        self._folder = folder
+        self._verdicts: Counter[str] = Counter()
+        self._codes: list[int] = []
+        self._seconds: list[float] = []
+        self._worst = first
+        self._note(1, first)
+
+    def add(self, number: int, played: Played) -> None:
+        """Count a run; keep it in full if it is not what the first one or the scenario says."""
+        self._note(number, played)
+        expected = self._order.expected or self._first.verdict.verdict
+        if played.verdict.verdict != expected:
+            inside = self._folder.within("unexpected", str(number))
+            keep(inside, played.history, played.verdict.to_json(run_dir=str(inside.path), runs=1))
+
+    def _note(self, number: int, played: Played) -> None:
+        self._verdicts[played.verdict.verdict] += 1
+        self._codes.append(played.verdict.exit_code)
+        self._seconds.append(played.seconds)
+        if worst([played.verdict.exit_code, self._worst.verdict.exit_code]) != self._worst.verdict.exit_code:
+            self._worst = played
+        line = {"run": number, "verdict": played.verdict.verdict, "ms": round(played.seconds * 1000, 3)}
+        self._folder.line("runs.jsonl", line)
+
+    def outcome(self, equivalents: list[dict[str, Any]]) -> Outcome:
+        """The order's JSON: detail of the first run, the worst verdict on top, counts and rate."""
+        order = self._order
+        json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=order.runs)
+        code = worst(self._codes)
+        json["replay"] = order.replay
+        if self._worst is not self._first:
+            json["verdict"] = self._worst.verdict.verdict
+            json["why"] = self._worst.verdict.why
+        if equivalents:
+            json["equivalents"] = equivalents
+            harmful = [tried for tried in equivalents if not _bears_out(tried)]
+            if harmful:
+                json["verdict"], code = "inconclusive", worst([code, 3])
+                json["why"] = (
+                    f"{harmful[0]['what']} gave {harmful[0]['verdict']}: the named guard is not the whole story"
+                )
+        if order.runs > 1:
+            json["verdicts"] = dict(self._verdicts)
+            json["rate"] = {"reproduced": self._verdicts["reproduced"], "of": order.runs}
+        return Outcome(json, code, self._folder, self._seconds)
+
+
+def _bears_out(tried: dict[str, Any]) -> bool:
+    if tried["what"].startswith("without "):
+        return tried["verdict"] in ("reproduced", "moved")
+    return tried["verdict"] in ("prevented", "not-reproduced")
+
+
+__all__ = ["Audience", "Order", "Outcome", "Workbench", "keep", "new_folder", "open_workbench", "run_order"]

@@ -1,0 +1,334 @@
+"""From a Trace to a Scenario: holds armed before what they hold, order kept by awaits.
+
+`explain` goes with it: for every step of the model its action, why that name, and the schedule
+steps that came of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from racelab import scenario
+from racelab.binding import moves, naming, pages
+from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, Binding, Property
+from racelab.binding.expression import Scene, Undefined, word
+from racelab.binding.moves import Attempt, Course, Move, Span
+from racelab.binding.naming import Named
+from racelab.binding.timing import Timeline
+from racelab.documents import nearest
+from racelab.errors import BindingError
+from racelab.evidence.events import TERMINAL_KINDS
+from racelab.scenario import Abort, Await, Drop, Expect, Hold, MessageMatch, Release, Scenario, Step, Submit, WriteMatch
+from racelab.traces.trace import Trace
+
+PROMPT_TOKENS = 9
+NEW_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One step of the model and what became of it; `number` is the state that it leads to."""
+
+    number: int
+    action: str
+    why: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The scenario, and the story of its making."""
+
+    scenario: Scenario
+    explain: tuple[Explained, ...]
+
+
+def convert(trace: Trace, binding: Binding, source: Path | None = None) -> Converted:
+    """The scenario that forces the trace's schedule.
+
+    Raises:
+        BindingError: the trace shows no violation, or a step has no name, two names, no meaning,
+            or a place in time that the engine cannot give it.
+    """
+    prop = _property(trace, binding)
+    steps = naming.name_steps(trace, binding, source)
+    course = moves.course(trace, binding, steps)
+    if not course.moves:
+        raise BindingError(
+            "no step of the trace does anything that a schedule can force", file=trace.file, line=trace.line
+        )
+    held_pages = pages.follow(course, binding, _pool(trace, binding))
+    if held_pages is None:
+        raise BindingError(
+            "the model's allocator reuses pages in an order that a LIFO allocator cannot follow",
+            file=trace.file,
+            line=trace.line,
+            next="let the model take the page that was freed last",
+        )
+    writer = _Writer(trace, binding, course, held_pages)
+    explained = [writer.step(step) for step in steps]
+    return Converted(_scenario(trace, binding, prop, writer), tuple(explained))
+
+
+def _property(trace: Trace, binding: Binding) -> Property:
+    if trace.kind == "none":
+        raise BindingError(
+            f"{trace.checker} found no violation: the trace is an example of a correct run",
+            file=trace.file,
+            line=trace.line,
+            next="give a trace of a violated property",
+        )
+    name = trace.property_name or {"temporal": ANY_TEMPORAL, "deadlock": DEADLOCK}.get(trace.kind, "unknown")
+    if name not in binding.properties:
+        known = list(binding.properties)
+        raise BindingError(
+            f"the violated property is {name!r}, which binding {binding.name} does not know{nearest(name, known)}",
+            file=trace.file,
+            line=trace.line,
+            next=f"add it under 'properties' with the specification that it breaks, in {binding.file}",
+        )
+    return binding.properties[name]
+
+
+def _pool(trace: Trace, binding: Binding) -> int:
+    """How many pages the model has."""
+    if binding.pool is None or not trace.steps:
+        return 1
+    plain = {variable.rsplit("::", 1)[-1]: value for variable, value in trace.steps[0].state.items()}
+    try:
+        value = binding.pool.value(Scene({}, plain, {}))
+    except Undefined:
+        return 1
+    return len(value) if isinstance(value, tuple | frozenset) else 1
+
+
+class _Writer:
+    """Writes the schedule, step of the model by step."""
+
+    def __init__(self, trace: Trace, binding: Binding, course: Course, held_pages: pages.Pages) -> None:
+        self.trace = trace
+        self.binding = binding
+        self.course = course
+        self.pages = held_pages
+        self.lab = scenario.Lab(decode_pages=held_pages.pool)
+        self.timeline = Timeline(course, self.lab.request_timeout_ms, self.lab.drain_timeout_ms)
+        self.steps: list[Step] = []
+        self.ended: set[Attempt] = set()
+        self.awaited: Counter[tuple[str, Attempt]] = Counter()
+        self.victim: str | None = None
+        self.guard: str | None = None
+        self.delivered: set[Attempt] = set()
+
+    def step(self, step: Named) -> Explained:
+        """The schedule steps of one step of the model."""
+        begin = len(self.steps)
+        for move in self.course.of_step(step):
+            self.move(move)
+        self.note_guard(step)
+        for seen in self.pages.seen[step.number]:
+            self.wait(seen.event, seen.attempt)
+        action = f"{step.rule.name}({', '.join(str(move.attempt) for move in self.course.of_step(step)[:1])})"
+        read = tuple(scenario.read_aloud(written) for written in self.steps[begin:])
+        return Explained(step.number, action, step.why, read)
+
+    def move(self, move: Move) -> None:
+        attempt = move.attempt
+        match move.means:
+            case "submit":
+                self.submit(move)
+            case "land":
+                self.land(move)
+            case "deliver":
+                self.deliver(move)
+            case "lose":
+                self.steps.append(Drop(hold=_note_hold(self.course.notes[attempt, move.chunk])))
+            case "time-out":
+                self.advance(move, "time-out")
+                self.wait("timed-out", attempt)
+                self.end(attempt)
+            case "abort":
+                self.steps.append(Abort(request=attempt.request))
+                if attempt not in self.ended:
+                    self.wait("aborted", attempt)
+                self.end(attempt)
+            case "finish":
+                self.wait("finished", attempt)
+                self.end(attempt)
+            case "expire":
+                self.advance(move, "drain")
+            case "post" | "silent":
+                pass
+
+    def submit(self, move: Move) -> None:
+        attempt = move.attempt
+        gap_ms = self.timeline.start(attempt, "time-out", move)
+        if gap_ms:
+            self.steps.append(scenario.Advance(ms=gap_ms))
+        writes = [span for span in self.course.writes.values() if span.attempt == attempt]
+        notes = [span for span in self.course.notes.values() if span.attempt == attempt]
+        for span in writes:
+            if span.held:
+                match = WriteMatch(request=attempt.request, attempt=self.number(attempt), chunk=self.chunk(span))
+                self.steps.append(Hold(id=_write_hold(span), write=match, count=self.lab.layers))
+        for span in notes:
+            if span.held:
+                message = MessageMatch(
+                    type="written", request=attempt.request, attempt=self.number(attempt), chunk=self.chunk(span)
+                )
+                self.steps.append(Hold(id=_note_hold(span), message=message))
+        self.steps.append(Submit(request=attempt.request))
+        self.wait("page-private", attempt)
+        for old in self.pages.reuses[attempt]:
+            self.steps.append(Expect(claim="reuses", request=attempt.request, of=old.request))
+            self.victim = attempt.request
+        for span in writes:
+            if span.held:
+                self.steps.append(Await(event="held", hold=_write_hold(span)))
+
+    def land(self, move: Move) -> None:
+        write, note = self.course.writes[move.attempt, move.chunk], self.course.notes[move.attempt, move.chunk]
+        if write.held:
+            self.steps.append(Release(hold=_write_hold(write)))
+            self.steps.append(Await(event="landed", hold=_write_hold(write), count=self.lab.layers))
+        else:
+            self.wait("completed", move.attempt)
+        if note.held:
+            self.steps.append(Await(event="held", hold=_note_hold(note)))
+
+    def deliver(self, move: Move) -> None:
+        note = self.course.notes[move.attempt, move.chunk]
+        self.delivered.add(move.attempt)
+        if note.held:
+            self.steps.append(Release(hold=_note_hold(note)))
+            self.steps.append(Await(event="delivered", hold=_note_hold(note)))
+        shown = self.shown(move)
+        if shown is None and self.is_last_chunk(move) and move.attempt not in self.ended:
+            shown = ["committed"]
+        for event in shown or []:
+            self.wait(event, move.attempt)
+            if event in TERMINAL_KINDS:
+                self.end(move.attempt)
+
+    def shown(self, move: Move) -> list[str] | None:
+        """The events that a change of the request's state means, or None if the model shows no states."""
+        if self.binding.request is None:
+            return None
+        request = move.step.first(move.step.rule.request)
+        assert request is not None
+        states = []
+        for state in (move.step.scene.before, move.step.scene.after):
+            try:
+                states.append(word(self.binding.request.state.value(Scene({}, state, {"request": request}))))
+            except Undefined:
+                return None
+        if states[0] == states[1]:
+            return []
+        return list(self.binding.request.events.get(states[1], ()))
+
+    def is_last_chunk(self, move: Move) -> bool:
+        spans = [span for span in self.course.writes.values() if span.attempt == move.attempt]
+        notes = [self.course.notes.get((move.attempt, span.chunk)) for span in spans]
+        return all(note is not None and note.end is not None and note.end.at <= move.at for note in notes)
+
+    def advance(self, move: Move, kind: str) -> None:
+        if (move.attempt, kind) not in self.timeline.due:
+            self.timeline.start(move.attempt, kind, move)
+        ms = self.timeline.fire(move.attempt, kind)
+        if isinstance(ms, list):
+            raise BindingError(
+                f"step {move.step.number - 1} ({move.step.rule.name}): the {kind} of {move.attempt} cannot come "
+                f"before {' and '.join(ms)}, which began earlier and runs as long",
+                file=self.trace.file,
+                line=move.step.line,
+                next="let the model's time-outs fall due in the order in which they began",
+            )
+        if ms:
+            self.steps.append(scenario.Advance(ms=ms))
+
+    def end(self, attempt: Attempt) -> None:
+        self.ended.add(attempt)
+        self.timeline.stop(attempt, "time-out")
+
+    def wait(self, event: str, attempt: Attempt) -> None:
+        """Await the next event of this kind of this attempt; those awaited before count too."""
+        self.awaited[event, attempt] += 1
+        if event == "page-draining":
+            self.timeline.due[attempt, "drain"] = self.timeline.now_ms + self.lab.drain_timeout_ms
+        step = Await(
+            event=event,
+            request=attempt.request,
+            attempt=self.number(attempt),
+            count=self.awaited[event, attempt],
+        )
+        self.steps.append(step)
+
+    def note_guard(self, step: Named) -> None:
+        """The guard that would be the first to refuse what happens here."""
+        freed = {seen.attempt for seen in self.pages.seen[step.number] if seen.event == "page-free"}
+        for move in self.course.of_step(step):
+            exposed = move.attempt not in self.delivered
+            frees = move.attempt in freed or self.binding.freed is None
+            if self.guard is not None:
+                return
+            if move.means in ("time-out", "abort") and exposed and frees:
+                self.guard = "drain-before-free"
+            elif move.means == "expire" and frees:
+                self.guard = "quarantine-on-expiry"
+            elif move.means == "deliver" and (move.attempt in self.ended or self.is_stale(move)) and self.shown(move):
+                self.guard = "control-carries-generation"
+
+    def is_stale(self, move: Move) -> bool:
+        """Whether a later attempt of the request is live."""
+        return any(
+            other.request == move.attempt.request and other.number > move.attempt.number and span.begin.at < move.at
+            for (other, _), span in self.course.writes.items()
+        )
+
+    def number(self, attempt: Attempt) -> int | None:
+        """The attempt's number where the schedule needs it."""
+        return attempt.number if self.course.attempts(attempt.request) > 1 else None
+
+    def chunk(self, span: Span) -> int | None:
+        """The chunk's number where the schedule needs it."""
+        return span.chunk if len(self.course.pages[span.attempt]) > 1 else None
+
+
+def _write_hold(span: Span) -> str:
+    return f"{span.attempt}-write" + (f"-{span.chunk}" if span.chunk else "")
+
+
+def _note_hold(span: Span) -> str:
+    return f"{span.attempt}-written" + (f"-{span.chunk}" if span.chunk else "")
+
+
+def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -> Scenario:
+    path = Path(trace.file)
+    violated = {
+        "deadlock": "a deadlock",
+        "temporal": f"the temporal property {trace.property_name or ''}".rstrip(),
+    }.get(trace.kind, f"{trace.property_name}")
+    module = trace.modules[0] if trace.modules else "the model"
+    requests: dict[str, scenario.Request] = {}
+    for attempt, taken in writer.course.pages.items():
+        tokens = (max(1, len(taken)) - 1) * writer.lab.page_tokens + PROMPT_TOKENS
+        requests[attempt.request] = scenario.Request(prompt_tokens=tokens, new_tokens=NEW_TOKENS)
+    return Scenario(
+        scenario=re.sub(r"[^a-z0-9]+", "-", path.name.split(".")[0].lower()).strip("-") or "counterexample",
+        about=f"{trace.checker} violated {violated} of {module} in {len(trace.steps) - 1} steps.",
+        spec=prop.spec,
+        guard=writer.guard,
+        victim=writer.victim,
+        origin=scenario.Origin(
+            trace=path.name, module=module, property=trace.property_name or trace.kind, binding=binding.name
+        ),
+        lab=writer.lab,
+        requests=requests,
+        steps=writer.steps,
+        expected=prop.expected,
+    )
+
+
+__all__ = ["Converted", "Explained", "convert"]

@@ -1,0 +1,287 @@
+"""The binding file: which models it fits, how a step's action is found, and what each action means.
+
+`load` reads one and lists every problem with its line, as for a scenario.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from racelab import documents
+from racelab.binding import expression
+from racelab.binding.expression import Expression
+from racelab.evidence.events import KINDS
+from racelab.scenario import Expected, Specification
+
+Meaning = Literal["submit", "post", "land", "deliver", "lose", "time-out", "abort", "finish", "expire", "silent"]
+"""What a model's action is in words of a schedule:
+
+    submit    the client submits the request; decode takes its page
+    post      prefill posts the write
+    land      the write takes effect, and prefill notifies decode
+    deliver   the notification arrives; decode commits
+    lose      the notification is lost
+    time-out  the request's time runs out
+    abort     the client gives up
+    finish    the request has its answer
+    expire    the drain of the request's page runs out
+    silent    nothing that can be seen from outside
+"""
+MEANINGS: tuple[str, ...] = get_args(Meaning)
+
+Change = Literal["gains", "loses", "swaps", "changes", "same"]
+CHANGES: tuple[str, ...] = get_args(Change)
+
+EXPECTED: dict[str, Expected] = {"eager": "reproduced", "ledger": "prevented"}
+ANY_TEMPORAL = "temporal"
+DEADLOCK = "deadlock"
+
+_ACTION_KEYS = ("also", "means", "not-expressible", "request", "attempt", "chunk", "changes", "when")
+
+
+class Fits(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace fits if all `variables` are in it and, where it names modules, one of `modules` is."""
+
+    modules: list[str]
+    variables: list[str] = []
+
+
+class Property(msgspec.Struct, frozen=True, kw_only=True):
+    """What a violated property of the model is in words of racelab."""
+
+    spec: Specification
+    expected: dict[str, Expected] = msgspec.field(default_factory=lambda: dict(EXPECTED))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One action of the model.
+
+    `request`, `attempt` and `chunk` are alternatives: the first that has a value in the step counts.
+    `changes` and `when` recognise the action by its effect where nothing names it.
+    """
+
+    name: str
+    also: tuple[str, ...]
+    means: tuple[Meaning, ...]
+    not_expressible: str | None
+    request: tuple[Expression, ...]
+    attempt: tuple[Expression, ...]
+    chunk: tuple[Expression, ...]
+    changes: tuple[tuple[Expression, Change], ...]
+    when: tuple[tuple[Expression, tuple[str, ...]], ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """States of a page or request in the model whose beginning is an event, or several, of the engine."""
+
+    state: Expression
+    events: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A checked binding; `parameters` names an action's arguments by position."""
+
+    name: str
+    about: str
+    file: str
+    fits: Fits
+    action: tuple[Expression, ...]
+    parameters: dict[str, tuple[str, ...]]
+    rules: tuple[Rule, ...]
+    pool: Expression | None
+    taken: Expression | None
+    freed: Expression | None
+    page: Seen | None
+    request: Seen | None
+    properties: dict[str, Property]
+
+    def rule(self, name: str) -> Rule | None:
+        """The rule for what a trace calls an action; `a::b::Name` and `Inst!Name` are `Name`."""
+        plain = name.replace("!", "::").rsplit("::", 1)[-1]
+        return next((rule for rule in self.rules if plain == rule.name or plain in rule.also), None)
+
+
+def load(path: str | Path) -> Binding:
+    """Read a binding file.
+
+    Raises:
+        DocumentError: with every unknown key, missing key and malformed expression in it.
+    """
+    document = documents.read(path)
+    if not isinstance(document.data, dict):
+        document.problem("a binding is a mapping that starts with 'binding: NAME'")
+        document.finish(next="see docs/bindings.md")
+    return _Builder(document).build()
+
+
+class _Builder:
+    KEYS = ("binding", "about", "fits", "action", "parameters", "actions", "pages", "requests", "properties")
+
+    def __init__(self, document: documents.Document) -> None:
+        self.document = document
+        self.data: dict[str, Any] = document.data
+
+    def build(self) -> Binding:
+        self.known(self.data, self.KEYS)
+        for key in ("binding", "fits", "actions", "properties"):
+            if key not in self.data:
+                self.document.problem(f"missing key {key!r}")
+        fits = self.document.build(Fits, self.data.get("fits", {"modules": []}), "fits")
+        pages = self.mapping("pages")
+        self.known(pages, ("pool", "taken", "freed", "state", "events"), "pages")
+        requests = self.mapping("requests")
+        self.known(requests, ("state", "events"), "requests")
+        binding = Binding(
+            name=str(self.data.get("binding")),
+            about=str(self.data.get("about", "")).strip(),
+            file=self.document.file,
+            fits=fits or Fits(modules=[]),
+            action=self.expressions(self.data, "action"),
+            parameters=self.parameters(),
+            rules=tuple(self.rule(name, value) for name, value in self.mapping("actions").items()),
+            pool=self.one(pages, "pool", "pages"),
+            taken=self.one(pages, "taken", "pages"),
+            freed=self.one(pages, "freed", "pages"),
+            page=self.seen(pages, "pages"),
+            request=self.seen(requests, "requests"),
+            properties=self.properties(),
+        )
+        self.twice(binding.rules)
+        self.document.finish(next="docs/bindings.md shows every key with an example")
+        return binding
+
+    def known(self, data: dict[str, Any], keys: tuple[str, ...], *place: str) -> None:
+        for key in data:
+            if key not in keys:
+                self.document.problem(f"unknown key {key!r}{documents.nearest(str(key), list(keys))}", *place, key)
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        value = self.data.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self.document.problem(f"{key}: expected a mapping", key)
+        return {}
+
+    def parameters(self) -> dict[str, tuple[str, ...]]:
+        found = self.mapping("parameters")
+        return {name: self.words(found, name, "parameters") for name in found}
+
+    def rule(self, name: str, value: Any) -> Rule:
+        place = ("actions", name)
+        if isinstance(value, str | list):
+            value = {"means": value}
+        if not isinstance(value, dict):
+            self.document.problem("an action takes 'means' and where its request is found", *place)
+            value = {"means": "silent"}
+        self.known(value, _ACTION_KEYS, *place)
+        means = self.words(value, "means", *place)
+        for word in means:
+            if word not in MEANINGS:
+                near = documents.nearest(word, list(MEANINGS))
+                self.document.problem(f"unknown meaning {word!r}{near}", *place, "means")
+        reason = value.get("not-expressible")
+        if not means and not reason:
+            self.document.problem("missing key 'means' (or 'not-expressible' with the reason)", *place)
+        rule = Rule(
+            name=name,
+            also=self.words(value, "also", *place),
+            means=means,  # type: ignore[arg-type]  # checked just above
+            not_expressible=str(reason) if reason else None,
+            request=self.expressions(value, "request", *place),
+            attempt=self.expressions(value, "attempt", *place),
+            chunk=self.expressions(value, "chunk", *place),
+            changes=self.changes(value, *place),
+            when=self.when(value, *place),
+            line=self.document.line(*place),
+        )
+        if set(means) - {"silent"} and not rule.request:
+            self.document.problem("missing key 'request': an expression for the request that it is about", *place)
+        return rule
+
+    def changes(self, value: dict[str, Any], *place: str) -> tuple[tuple[Expression, Change], ...]:
+        found = []
+        for text, change in self.inner(value, "changes", *place).items():
+            if change not in CHANGES:
+                self.document.problem(f"{text}: one of {', '.join(CHANGES)}", *place, "changes", text)
+            parsed = self.expression(text, *place, "changes", text)
+            if parsed is not None:
+                found.append((parsed, change))
+        return tuple(found)
+
+    def when(self, value: dict[str, Any], *place: str) -> tuple[tuple[Expression, tuple[str, ...]], ...]:
+        conditions = self.inner(value, "when", *place)
+        parsed = {text: self.expression(text, *place, "when", text) for text in conditions}
+        return tuple(
+            (found, self.words(conditions, text, *place, "when")) for text, found in parsed.items() if found is not None
+        )
+
+    def inner(self, value: dict[str, Any], key: str, *place: str) -> dict[str, Any]:
+        found = value.get(key, {})
+        if isinstance(found, dict):
+            return found
+        self.document.problem(f"{key}: expected a mapping from an expression", *place, key)
+        return {}
+
+    def seen(self, value: dict[str, Any], place: str) -> Seen | None:
+        state = self.one(value, "state", place)
+        events = self.inner(value, "events", place)
+        if state is None:
+            return None
+        found = {model: self.words(events, model, place, "events") for model in events}
+        for model, kinds in found.items():
+            for kind in kinds:
+                if kind not in KINDS:
+                    near = documents.nearest(kind, list(KINDS))
+                    self.document.problem(f"unknown event {kind!r}{near}", place, "events", model)
+        return Seen(state, found)
+
+    def properties(self) -> dict[str, Property]:
+        found = {}
+        for name, value in self.mapping("properties").items():
+            data = {"spec": value} if isinstance(value, str) else value
+            built = self.document.build(Property, data, "properties", name)
+            if built is not None:
+                found[name] = built
+        return found
+
+    def words(self, value: dict[str, Any], key: str, *place: str) -> tuple[str, ...]:
+        """One word or a list of them."""
+        found = value.get(key, [])
+        found = found if isinstance(found, list) else [found]
+        if any(isinstance(item, dict | list) for item in found):
+            self.document.problem(f"{key}: one word or a list of words", *place, key)
+            return ()
+        return tuple({True: "TRUE", False: "FALSE"}[item] if isinstance(item, bool) else str(item) for item in found)
+
+    def one(self, value: dict[str, Any], key: str, *place: str) -> Expression | None:
+        return self.expression(str(value[key]), *place, key) if key in value else None
+
+    def expressions(self, value: dict[str, Any], key: str, *place: str) -> tuple[Expression, ...]:
+        parsed = [self.expression(text, *place, key) for text in self.words(value, key, *place)]
+        return tuple(found for found in parsed if found is not None)
+
+    def expression(self, text: str, *place: str) -> Expression | None:
+        try:
+            return expression.parse(text)
+        except expression.Malformed as error:
+            self.document.problem(str(error), *place)
+            return None
+
+    def twice(self, rules: tuple[Rule, ...]) -> None:
+        seen: set[str] = set()
+        for rule in rules:
+            for name in (rule.name, *rule.also):
+                if name in seen:
+                    self.document.problem(f"{name!r} names two actions", "actions", rule.name)
+                seen.add(name)
+
+
+__all__ = ["CHANGES", "MEANINGS", "Binding", "Fits", "Meaning", "Property", "Rule", "Seen", "load"]

@@ -1,0 +1,280 @@
+"""The command line. Every command takes `--json`, and prints exactly one JSON object with it.
+
+Exit codes: 0 as expected, 1 not as expected, 2 bad input or usage, 3 diverged or inconclusive,
+4 the lab itself failed. Ctrl-C ends everything that was started and gives 130.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from racelab.errors import EXIT_INPUT, EXIT_LAB, RacelabError, UsageError
+
+app = typer.Typer(
+    name="racelab",
+    help="Force a model checker's counterexample onto real prefill and decode instances, and judge what happens.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+_UsageErrors: type[typer.BadParameter] = next(
+    cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
+)
+"""What typer raises for a wrong command line; it does not export the name."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
+Results = Annotated[Path, typer.Option(help="Where run folders go.")]
+Binding = Annotated[Path | None, typer.Option(help="A binding of your own, if none that ships fits.")]
+Source = Annotated[Path | None, typer.Option(help="The folder with the model's modules.")]
+ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster by name, or a path to its YAML file.")]
+
+
+def _help(text: str, *examples: str) -> dict[str, Any]:
+    return {"help": text, "epilog": "Examples:  " + "  |  ".join(examples)}
+
+
+@app.command(
+    **_help(
+        "Run a scenario, or a counterexample, and judge it.",
+        "racelab run scenarios/late-write-after-timeout.yaml --policy eager",
+        "racelab run counterexample.txt --policy eager --policy ledger",
+        "racelab run scenarios/clean-serving.yaml --runs 1000 --json",
+    )
+)
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario (YAML) or a model checker's output.")],
+    policy: Annotated[list[str] | None, typer.Option(help="Guards to run under; may be repeated.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A guard to take away; may be repeated.")] = None,
+    target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
+    cluster: ClusterName = "local",
+    runs: Annotated[int, typer.Option(min=1, help="How often, on warm instances.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seeds the prompts.")] = 0,
+    results: Results = Path("results"),
+    binding: Binding = None,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Run a scenario or a counterexample."""
+    from racelab import running
+
+    wanted = running.resolve(scenario, binding, source)
+    asked = running.Asked(
+        wanted=wanted,
+        given=str(scenario),
+        policies=policy or ["ledger"],
+        without=tuple(without or ()),
+        target=target,
+        cluster=cluster,
+        runs=runs,
+        seed=seed,
+        results=results,
+    )
+    answer, code = running.run(asked, quiet=json)
+    if json:
+        _print_json(answer)
+    raise typer.Exit(code)
+
+
+@app.command(
+    name="import",
+    **_help(
+        "Turn a model checker's counterexample into a scenario.",
+        "racelab import counterexample.txt -o scenario.yaml",
+        "racelab import counterexample.txt --explain",
+    ),
+)
+def import_(
+    counterexample: Annotated[Path, typer.Argument(help="What the model checker wrote.")],
+    binding: Binding = None,
+    source: Source = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say of each step what it became, and why.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scenario here.")] = None,
+    json: Json = False,
+) -> None:
+    """Turn a counterexample into a scenario."""
+    from racelab.importing import import_counterexample
+    from racelab.results import RunFolder
+    from racelab.scenario import dump
+
+    imported = import_counterexample(counterexample, binding, source)
+    text = dump(imported.scenario)
+    if output is not None:
+        RunFolder(output.parent).text(output.name, text)
+    if json:
+        _print_json(
+            {
+                "scenario": msgspec.to_builtins(imported.scenario),
+                "binding": imported.binding,
+                "explain": msgspec.to_builtins(imported.explain),
+                "file": str(output) if output is not None else None,
+            }
+        )
+        return
+    if explain:
+        for line in imported.explain:
+            typer.echo(str(line))
+        typer.echo("")
+    typer.echo(text if output is None else f"wrote {output}", nl=output is not None)
+
+
+@app.command(
+    **_help(
+        "Derive a run's verdict anew, from its folder alone.",
+        "racelab check results/runs/late-write-after-timeout/latest",
+        "racelab check RUN --json",
+    )
+)
+def check(
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder of a scenario's runs.")],
+    json: Json = False,
+) -> None:
+    """Judge a recorded run again."""
+    from racelab import running
+
+    verdict, code = running.check(run)
+    if json:
+        _print_json(verdict)
+    else:
+        running.show_verdict(verdict)
+    raise typer.Exit(code)
+
+
+@app.command(
+    **_help(
+        "Draw a run's report again, from its folder alone.",
+        "racelab report results/runs/late-write-after-timeout/latest",
+    )
+)
+def report(
+    path: Annotated[Path, typer.Argument(help="A run folder, or the folder of a scenario's runs.")],
+    json: Json = False,
+) -> None:
+    """Draw a report again."""
+    from racelab.report.page import write
+    from racelab.results import find_run
+
+    written = str(write(find_run(path)))
+    if json:
+        _print_json({"file": written})
+    else:
+        typer.echo(written)
+
+
+@app.command(
+    **_help(
+        "Check a TLA+ model with TLC and write its counterexample.",
+        "racelab model scenarios/models/PageLifecycle.tla -o counterexample.txt",
+    )
+)
+def model(
+    module: Annotated[Path, typer.Argument(help="The TLA+ module.")],
+    config: Annotated[Path | None, typer.Option(help="TLC's configuration; beside the module if left out.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the counterexample here.")] = None,
+    jar: Annotated[Path | None, typer.Option(help="A tla2tools.jar of your own.")] = None,
+    java: Annotated[Path | None, typer.Option(help="A java of your own.")] = None,
+    json: Json = False,
+) -> None:
+    """Check a model with TLC."""
+    from racelab.model.tlc import check_model
+
+    result = check_model(module, config, output, jar=jar, java=java, progress=None if json else _progress)
+    if json:
+        _print_json(msgspec.to_builtins(result))
+    else:
+        typer.echo(result.in_words())
+
+
+@app.command(
+    name="list",
+    **_help(
+        "List what there is: scenarios, policies, guards, injectors, checkers, clusters or runs.",
+        "racelab list scenarios",
+        "racelab list runs --json",
+    ),
+)
+def list_(
+    what: Annotated[str, typer.Argument(help="What to list.")] = "scenarios",
+    results: Results = Path("results"),
+    json: Json = False,
+) -> None:
+    """List what there is."""
+    from racelab.listing import rows
+
+    found = rows(what, results)
+    if json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return
+    for row in found:
+        name, *rest = row.values()
+        shown = (", ".join(value) if isinstance(value, list) else str(value) for value in rest if value)
+        typer.echo("  ".join([str(name), *shown]))
+
+
+@app.command(**_help("Say what is here, what is missing, and what to do.", "racelab doctor", "racelab doctor --json"))
+def doctor(cluster: ClusterName = "local", json: Json = False) -> None:
+    """Probe this machine."""
+    from racelab.doctor import diagnose
+    from racelab.lab.cluster import load
+
+    diagnosis = diagnose(load(cluster))
+    if json:
+        _print_json(msgspec.to_builtins(diagnosis))
+    else:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("", "part", "detail", "needed for", "what to do"):
+            table.add_column(heading)
+        for finding in diagnosis.findings:
+            mark = "ok" if finding.here else "MISSING" if finding.needed else "-"
+            table.add_row(mark, finding.part, finding.detail, finding.what_for, finding.next or "")
+        Console().print(table)
+        typer.echo(f"ready for {cluster}" if diagnosis.ready else f"not ready for {cluster}")
+    if not diagnosis.ready:
+        raise typer.Exit(EXIT_LAB)
+
+
+def _progress(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _print_json(data: Any) -> None:
+    sys.stdout.write(msgspec.json.encode(data).decode() + "\n")
+
+
+def _fail(error: RacelabError, json: bool) -> int:
+    if json:
+        _print_json({"error": error.to_json()})
+    else:
+        typer.echo(f"racelab: {error}", err=True)
+    return error.exit_code
+
+
+def main() -> NoReturn:
+    """The console command: runs a command and turns every error into one message and an exit code."""
+    json = "--json" in sys.argv
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        code = app(standalone_mode=False) or 0
+    except RacelabError as error:
+        code = _fail(error, json)
+    except _UsageErrors as error:
+        said = error.format_message()
+        code = _fail(UsageError(said, next="racelab --help, or racelab COMMAND --help"), json)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("racelab: interrupted; everything that was started has been ended", err=True)
+        code = 130
+    except BrokenPipeError:
+        code = EXIT_INPUT
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

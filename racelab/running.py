@@ -1,0 +1,119 @@
+"""`racelab run` and `racelab check`, between the command line and the assembly."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from racelab import documents, registry, scenario
+from racelab.assembly import Audience, Order, Outcome, Workbench, check_mechanisms, open_workbench, run_order
+from racelab.errors import UsageError
+from racelab.evidence import history
+from racelab.importing import import_counterexample
+from racelab.lab import cluster
+from racelab.report.closing import show
+from racelab.report.story import Story, progress
+from racelab.results import RunFolder, find_run, new_folder
+from racelab.scenario import Scenario
+from racelab.targets import target
+from racelab.verdict import judge, worst
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `racelab run` was asked for; `given` is the file as the user wrote it."""
+
+    wanted: Scenario
+    given: str
+    policies: list[str]
+    without: tuple[str, ...]
+    target: str
+    cluster: str
+    runs: int
+    seed: int
+    results: Path
+
+
+def resolve(path: Path, binding: Path | None, source: Path | None) -> Scenario:
+    """The scenario in a file: read, or imported from a counterexample.
+
+    Raises:
+        DocumentError, TraceError, BindingError: it is neither.
+    """
+    if path.suffix in (".yaml", ".yml"):
+        return scenario.build(documents.read(path))
+    return import_counterexample(path, binding, source).scenario
+
+
+def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
+    """Run under each policy on one warm lab; the JSON object to print, and the exit code.
+
+    With one policy the object is that of DESIGN's `run`; with several it is
+    {"scenario", "policies": [one such object a policy]}.
+    """
+    system = target(asked.target)
+    where = cluster.load(asked.cluster)
+    for policy in asked.policies:
+        system.guards(policy, asked.without)
+    check_mechanisms(asked.wanted, registry.injectors())
+    first = new_folder(asked.results, asked.wanted.scenario)
+    with open_workbench(where, system, first.logs) as bench:
+        outcomes = [
+            _run_policy(bench, asked, policy, first if number == 0 else None, quiet)
+            for number, policy in enumerate(asked.policies)
+        ]
+    code = worst([outcome.exit_code for outcome in outcomes])
+    if len(outcomes) == 1:
+        return outcomes[0].json, code
+    return {"scenario": asked.wanted.scenario, "policies": [outcome.json for outcome in outcomes]}, code
+
+
+def _run_policy(bench: Workbench, asked: Asked, policy: str, folder: RunFolder | None, quiet: bool) -> Outcome:
+    order = Order(asked.wanted, policy, asked.without, asked.runs, asked.seed, replay_command(asked, policy))
+    if folder is None:
+        folder = new_folder(asked.results, asked.wanted.scenario)
+    with ExitStack() as stack:
+        audience = Audience() if quiet else _audience(order, stack)
+        return run_order(bench, order, folder, audience)
+
+
+def _audience(order: Order, stack: ExitStack) -> Audience:
+    story = Story(Console())
+    audience = Audience(begin=story.begin, see=story.see, end=story.end)
+    if order.runs > 1:
+        audience.counted = stack.enter_context(progress(order.runs, Console(stderr=True)))
+    return audience
+
+
+def replay_command(asked: Asked, policy: str) -> str:
+    """One command that plays the same again."""
+    parts = ["racelab run", asked.given, f"--policy {policy}"]
+    parts += [f"--without {guard}" for guard in asked.without]
+    parts += [f"--seed {asked.seed}"]
+    if asked.cluster != "local":
+        parts.append(f"--cluster {asked.cluster}")
+    return " ".join(parts)
+
+
+def check(path: Path) -> tuple[dict[str, Any], int]:
+    """The verdict of a recorded run, derived anew from its history.
+
+    Raises:
+        UsageError: there is no run there.
+        HistoryError: its history is torn or of another version.
+    """
+    folder = path if path.is_file() else find_run(path)
+    if not os.access(folder, os.R_OK):
+        raise UsageError(f"{folder} cannot be read", next="check its permissions")
+    verdict = judge(history.read(folder), registry.checkers())
+    return verdict.to_json(run_dir=str(folder), runs=1), verdict.exit_code
+
+
+def show_verdict(verdict: dict[str, Any]) -> None:
+    """Print a verdict for people."""
+    show(Console(), verdict, Console().width)

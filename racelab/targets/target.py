@@ -1,0 +1,40 @@
+"""A target: the system under test, as the lab and the conductor see it.
+
+The lab starts its instances from `entry`; each connects to the hub by itself and answers the
+commands reset, use_gate, arm_lane, join_bus, submit, abort, advance, look, sync and quiesce with
+the events of docs/history.md. `policies` maps a policy's name to its guards, and is empty for an
+engine whose protections have no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from racelab.errors import UsageError
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """`entry` is "module:function", called in an instance's own process as `function(role, **options)`."""
+
+    name: str
+    means: str
+    entry: str
+    policies: Mapping[str, tuple[str, ...]]
+
+    def guards(self, policy: str, without: Iterable[str] = ()) -> list[str]:
+        """The names of a policy's guards, less those taken away.
+
+        Raises:
+            UsageError: no such policy or guard, or the policy does not have the guard.
+        """
+        if policy not in self.policies:
+            raise UsageError(f"unknown policy {policy!r}", next=f"one of: {', '.join(self.policies)}")
+        names = list(self.policies[policy])
+        for name in without:
+            if name not in names:
+                has = ", ".join(names) or "none"
+                raise UsageError(f"policy {policy!r} has no guard {name!r} to take away", next=f"its guards: {has}")
+            names.remove(name)
+        return names

@@ -1,0 +1,98 @@
+"""MQTT 3.1.1 packets, as far as a gate on a subscriber's connection needs them.
+
+https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/os/mqtt-v3.1.1-os.html, sections 2.2 (fixed header),
+3.3 (PUBLISH) and 3.4 (PUBACK).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+_PUBLISH = 3
+_PUBACK = struct.Struct(">BBH")
+_U16 = struct.Struct(">H")
+_LENGTH_BYTES_MAX = 4
+
+
+class Packets:
+    """Cuts a byte stream into whole packets; joined again they are the stream, byte for byte.
+
+    What is not MQTT is given on as it comes, from there to the end of the stream.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self.opaque = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Packets that `data` completes."""
+        buffer = self._buffer + data if self._buffer else data
+        packets: list[bytes] = []
+        at = 0
+        while at < len(buffer) and not self.opaque:
+            try:
+                end = packet_end(buffer, at)
+            except ValueError:
+                self.opaque = True
+                break
+            if end is None or end > len(buffer):
+                break
+            packets.append(buffer[at:end])
+            at = end
+        if self.opaque and at < len(buffer):
+            packets.append(buffer[at:])
+            at = len(buffer)
+        self._buffer = buffer[at:]
+        return packets
+
+
+def packet_end(data: bytes, at: int) -> int | None:
+    """Where the packet that starts at `at` ends; None if its length is not all there.
+
+    Raises:
+        ValueError: the length takes more than four bytes.
+    """
+    length = shift = 0
+    for index in range(at + 1, at + 1 + _LENGTH_BYTES_MAX):
+        if index >= len(data):
+            return None
+        length |= (data[index] & 0x7F) << shift
+        if data[index] < 0x80:
+            return index + 1 + length
+        shift += 7
+    raise ValueError("a packet length of more than four bytes")
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """A PUBLISH: its topic, payload, and how it is to be acknowledged (`packet_id` if QoS is not 0)."""
+
+    topic: bytes
+    payload: bytes
+    qos: int
+    duplicate: bool
+    packet_id: int | None
+
+
+def parse_publish(packet: bytes) -> Publish | None:
+    """The PUBLISH that a whole packet is; None if it is another kind, or malformed."""
+    if packet[0] >> 4 != _PUBLISH:
+        return None
+    at = 2
+    while packet[at - 1] >= 0x80:
+        at += 1
+    try:
+        (length,) = _U16.unpack_from(packet, at)
+        start = at + 2 + length
+        qos = packet[0] >> 1 & 3
+        packet_id = _U16.unpack_from(packet, start)[0] if qos else None
+    except struct.error:
+        return None
+    payload = packet[start + 2 :] if qos else packet[start:]
+    return Publish(packet[at + 2 : start], payload, qos, bool(packet[0] & 0x08), packet_id)
+
+
+def puback(packet_id: int) -> bytes:
+    """The packet with which a subscriber acknowledges a QoS 1 PUBLISH."""
+    return _PUBACK.pack(0x40, 2, packet_id)
