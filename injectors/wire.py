@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from injectors import entry
+from injectors import entry, tally
 from injectors.wire_book import GATE, Book
 from injectors.wire_relay import Relay
 from racelab.evidence.recorder import Recorder
@@ -89,7 +89,7 @@ class Gate:
         self._segment: Segment | None = None
         self._lock = threading.Lock()
         self._relays: set[Relay] = set()
-        self._gone = [0, 0, 0, 0]
+        self._gone = tally.NOTHING
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Gate:
         relay.run()
         with self._lock:
             self._relays.discard(relay)
-            self._gone = _sum(self._gone, relay)
+            self._gone = tally.add(self._gone, relay.counts())
 
     def _hear(self, writer: socket.socket) -> None:
         writer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -172,26 +172,19 @@ class Gate:
     def reset(self, incarnation: int) -> dict[str, Any]:
         """Begin an incarnation: counts from zero, no rules; the writes that are still held."""
         with self._lock:
-            self._gone = [0, 0, 0, 0]
+            self._gone = tally.NOTHING
             for relay in self._relays:
-                relay.writer.zero()
-                relay.target.zero()
+                relay.zero()
         return self.book.reset(incarnation)
 
     def count(self) -> dict[str, int]:
         """Record and return bytes in and out of all data connections since the last reset, live or gone."""
         with self._lock:
-            total = self._gone
-            for relay in self._relays:
-                total = _sum(total, relay)
-        counts = dict(zip(("in", "in_kernel", "out", "out_kernel"), total, strict=True))
+            total = tally.add(self._gone, *(relay.counts() for relay in self._relays))
+        counts = dict(zip(tally.NAMES, total, strict=True))
         counts |= {"unannounced": self.book.unannounced, "ambiguous": self.book.ambiguous}
         self.recorder.record("counted", gate=GATE, counts=counts)
         return counts
-
-
-def _sum(total: list[int], relay: Relay) -> list[int]:
-    return [sum(column) for column in zip(total, relay.writer.counts(), relay.target.counts(), strict=True)]
 
 
 def _spawn(run: Callable[..., None], *args: Any) -> None:

@@ -13,6 +13,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+from injectors.tally import Counts, Tally, add
 from injectors.wire_book import Announced, Book
 from racelab.evidence.recorder import Recorder
 from racelab.transport import sockets
@@ -26,17 +27,12 @@ _SPLICE_MOVE, _SPLICE_MORE = 1, 4
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-class End:
-    """One socket of a relayed connection, its bytes counted as they pass."""
+class End(Tally):
+    """One socket of a relayed connection, blocking."""
 
-    def __init__(self, connection: socket.socket, *, connected: bool) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, connection: socket.socket, *, acked: bool = False) -> None:
+        super().__init__(connection, acked=acked)
         self.socket = connection
-        self.connected = connected
-        self.received = 0
-        self.sent = 0
-        self._zero = (0, 0)
-        self._final: sockets.TcpInfo | None = None
 
     def read(self, view: memoryview) -> int:
         """Fill `view`; fewer bytes only at the end of the stream."""
@@ -49,26 +45,9 @@ class End:
         self.socket.sendall(data, flags)
         self.sent += len(data)
 
-    def zero(self) -> None:
-        """Count from here. One zero for both counts: a difference of before still shows."""
-        self._zero = (self.received, self.sent)
-
-    def counts(self) -> tuple[int, int, int, int]:
-        """Bytes in and out, each as (ours, the kernel's) in turn, since the last zero.
-
-        Towards the target the kernel's count is what the target's kernel acknowledged. Towards
-        the writer it is what was put on the wire: a status is acknowledged up to 40 ms late.
-        """
-        kernel = self._final or sockets.info(self.socket)
-        out = kernel.acked if self.connected else kernel.sent
-        received, sent = self._zero
-        return self.received - received, kernel.received - received, self.sent - sent, out - sent
-
     def close(self, *, reset: bool = False) -> None:
         """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
-        if self._final is None:
-            with suppress(OSError):
-                self._final = sockets.info(self.socket)
+        self.finish()
         if reset:
             with suppress(OSError):
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -92,8 +71,8 @@ class Relay:
     def __init__(self, book: Book, recorder: Recorder, writer: socket.socket, target: socket.socket) -> None:
         self.book = book
         self.recorder = recorder
-        self.writer = End(writer, connected=False)
-        self.target = End(target, connected=True)
+        self.writer = End(writer)
+        self.target = End(target, acked=True)
         self._buffer = memoryview(bytearray(HEADER.size + ONE_CALL_BYTES_MAX))
         self._status = memoryview(bytearray(STATUS.size))
         self._pipe: tuple[int, int] | None = None
@@ -116,6 +95,15 @@ class Relay:
             for descriptor in self._pipe:
                 os.close(descriptor)
             self._pipe = None
+
+    def zero(self) -> None:
+        """Count from here."""
+        self.writer.zero()
+        self.target.zero()
+
+    def counts(self) -> Counts:
+        """Both sockets' bytes together."""
+        return add(self.writer.counts(), self.target.counts())
 
     def _operation(self) -> bool:
         if self.writer.read(self._buffer[: HEADER.size]) < HEADER.size:
