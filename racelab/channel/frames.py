@@ -4,7 +4,8 @@
 
 The process connects to the conductor and says Hello; the conductor sends Command, the process
 answers Reply and sends Events as they happen. Every frame carries its sender's last event number
-and hybrid clock reading, which makes it a causal edge.
+and hybrid clock reading, which makes it a causal edge. A command also passes on how far the
+conductor has heard of everybody else: what was seen before a command happened before its effects.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Command(msgspec.Struct, tag="command", frozen=True):
-    """An order from the conductor."""
+    """An order from the conductor. `heard` is the last event seen of others, as far as that is news."""
 
     id: int
     name: str
     args: dict[str, Any]
     seq: int
     hlc: int
+    heard: dict[str, int] = {}
 
 
 class Reply(msgspec.Struct, tag="reply", frozen=True):

@@ -30,6 +30,13 @@ class Peer:
         self.facts = hello.facts
         self.socket = connection
         self.splitter = Splitter()
+        self._told: dict[str, int] = {}
+
+    def news(self, heard: dict[str, int]) -> dict[str, int]:
+        """What of `heard` this process has not been told yet."""
+        news = {name: seq for name, seq in heard.items() if name != self.name and self._told.get(name) != seq}
+        self._told.update(news)
+        return news
 
 
 class Hub:
@@ -77,6 +84,7 @@ class Hub:
                 self._selector.unregister(peer.socket)
                 peer.socket.close()
             self._expected_to_go.discard(name)
+            self.heard.pop(name, None)
 
     def close(self) -> None:
         """Hang up on everybody: processes of the lab end when their link does."""
@@ -103,7 +111,8 @@ class Hub:
         if peer is None:
             raise PeerDiedError(name, self.doing)
         self._next_id += 1
-        frame = Command(self._next_id, command, args, self.recorder.seq, self.recorder.clock.tick())
+        reading = self.recorder.clock.tick()
+        frame = Command(self._next_id, command, args, self.recorder.seq, reading, peer.news(self.heard))
         try:
             peer.socket.sendall(encode(frame))
         except OSError:

@@ -60,6 +60,8 @@ class Link:
         for frame in self._splitter.feed(data):
             if isinstance(frame, Command):
                 self.recorder.learned("conductor", frame.seq, frame.hlc)
+                for instance, seq in frame.heard.items():
+                    self.recorder.learned(instance, seq, frame.hlc)
                 yield frame
 
     def answer(self, command: Command, handlers: dict[str, Handler]) -> None:
