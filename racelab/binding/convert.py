@@ -21,7 +21,20 @@ from racelab.binding.timing import Timeline
 from racelab.documents import nearest
 from racelab.errors import BindingError
 from racelab.evidence.events import TERMINAL_KINDS
-from racelab.scenario import Abort, Await, Drop, Expect, Hold, MessageMatch, Release, Scenario, Step, Submit, WriteMatch
+from racelab.scenario import (
+    Abort,
+    Await,
+    Drop,
+    Expect,
+    Expected,
+    Hold,
+    MessageMatch,
+    Release,
+    Scenario,
+    Step,
+    Submit,
+    WriteMatch,
+)
 from racelab.traces.trace import Trace
 
 PROMPT_TOKENS = 9
@@ -128,6 +141,7 @@ class _Writer:
         for move in self.course.of_step(step):
             self.move(move)
         self.note_guard(step)
+        self.note_drain(step)
         for seen in self.pages.seen[step.number]:
             self.wait(seen.event, seen.attempt)
         action = f"{step.rule.name}({', '.join(str(move.attempt) for move in self.course.of_step(step)[:1])})"
@@ -221,7 +235,7 @@ class _Writer:
         states = []
         for state in (move.step.scene.before, move.step.scene.after):
             try:
-                states.append(word(self.binding.request.state.value(Scene({}, state, {"request": request}))))
+                states.append(word(self.binding.request.state.value(Scene({}, state, {"this": request}))))
             except Undefined:
                 return None
         if states[0] == states[1]:
@@ -255,8 +269,6 @@ class _Writer:
     def wait(self, event: str, attempt: Attempt) -> None:
         """Await the next event of this kind of this attempt; those awaited before count too."""
         self.awaited[event, attempt] += 1
-        if event == "page-draining":
-            self.timeline.due[attempt, "drain"] = self.timeline.now_ms + self.lab.drain_timeout_ms
         step = Await(
             event=event,
             request=attempt.request,
@@ -264,6 +276,17 @@ class _Writer:
             count=self.awaited[event, attempt],
         )
         self.steps.append(step)
+
+    def note_drain(self, step: Named) -> None:
+        """A release that frees no page starts a drain, if the model has drains that expire."""
+        if not any("expire" in rule.means for rule in self.binding.rules):
+            return
+        freed = {seen.attempt for seen in self.pages.seen[step.number] if seen.event == "page-free"}
+        for move in self.course.of_step(step):
+            if move.means in ("time-out", "abort") and move.attempt not in freed:
+                self.timeline.start(move.attempt, "drain", move)
+        for attempt in freed:
+            self.timeline.stop(attempt, "drain")
 
     def note_guard(self, step: Named) -> None:
         """The guard that would be the first to refuse what happens here."""
@@ -306,18 +329,18 @@ def _note_hold(span: Span) -> str:
 
 def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -> Scenario:
     path = Path(trace.file)
-    violated = {
-        "deadlock": "a deadlock",
-        "temporal": f"the temporal property {trace.property_name or ''}".rstrip(),
-    }.get(trace.kind, f"{trace.property_name}")
     module = trace.modules[0] if trace.modules else "the model"
     requests: dict[str, scenario.Request] = {}
     for attempt, taken in writer.course.pages.items():
         tokens = (max(1, len(taken)) - 1) * writer.lab.page_tokens + PROMPT_TOKENS
         requests[attempt.request] = scenario.Request(prompt_tokens=tokens, new_tokens=NEW_TOKENS)
+    expected: dict[str, Expected] = {
+        "eager": "reproduced",
+        "ledger": "prevented" if writer.guard else "not-reproduced",
+    }
     return Scenario(
         scenario=re.sub(r"[^a-z0-9]+", "-", path.name.split(".")[0].lower()).strip("-") or "counterexample",
-        about=f"{trace.checker} violated {violated} of {module} in {len(trace.steps) - 1} steps.",
+        about=f"{trace.checker} found {_violation(trace)} in {module}, {len(trace.steps) - 1} steps long.",
         spec=prop.spec,
         guard=writer.guard,
         victim=writer.victim,
@@ -327,8 +350,14 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
         lab=writer.lab,
         requests=requests,
         steps=writer.steps,
-        expected=prop.expected,
+        expected=expected | prop.expected,
     )
+
+
+def _violation(trace: Trace) -> str:
+    if trace.kind == "deadlock":
+        return "a deadlock"
+    return f"a violation of {trace.property_name or 'a temporal property'}"
 
 
 __all__ = ["Converted", "Explained", "convert"]

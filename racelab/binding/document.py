@@ -36,7 +36,6 @@ MEANINGS: tuple[str, ...] = get_args(Meaning)
 Change = Literal["gains", "loses", "swaps", "changes", "same"]
 CHANGES: tuple[str, ...] = get_args(Change)
 
-EXPECTED: dict[str, Expected] = {"eager": "reproduced", "ledger": "prevented"}
 ANY_TEMPORAL = "temporal"
 DEADLOCK = "deadlock"
 
@@ -51,10 +50,14 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Property(msgspec.Struct, frozen=True, kw_only=True):
-    """What a violated property of the model is in words of racelab."""
+    """What a violated property of the model is in words of racelab.
+
+    `expected` overrides, policy by policy, what a counterexample is expected to do: `reproduced`
+    under `eager`, and under `ledger` `prevented` if a guard refuses one of its steps.
+    """
 
     spec: Specification
-    expected: dict[str, Expected] = msgspec.field(default_factory=lambda: dict(EXPECTED))
+    expected: dict[str, Expected] = {}
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     expression = term { "." name | "[" expression "]" }
     term       = name | "'" text "'" | integer | function "(" expression ")"
 
-A name is a variable of the model in the state after the step, a parameter of the action, or one of
-the words that a rule adds (`request`, `page`). Functions:
+A name is a variable of the model in the state after the step, a parameter of the action, or the
+word `this`: the request that a step is about, or the page that is asked for. Functions:
 
     old(e)      e in the state before the step
     keys(e)     the set of keys of a function, or of positions of a sequence
@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from racelab.traces.trace import State
 from racelab.traces.values import Function, ModelValue, Value, show
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][\w]*)|(?P<number>-?\d+)|'(?P<text>[^']*)'|(?P<mark>[.\[\]()])|(?P<bad>\S))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<number>-?\d+)|'(?P<text>[^']*)'|(?P<mark>[.\[\]()])|(?P<bad>\S))"
+)
 DEPTH_MAX = 20
 
 
@@ -191,11 +193,11 @@ def _changed(inner: Evaluate) -> Evaluate:
 
 
 def _gained(inner: Evaluate) -> Evaluate:
-    return lambda scene: _only(list((_elements(inner(scene)) - _elements(_old(inner)(scene))).elements()), "element came")
+    return lambda scene: _only(_without(inner(scene), _old(inner)(scene)), "element came")
 
 
 def _lost(inner: Evaluate) -> Evaluate:
-    return lambda scene: _only(list((_elements(_old(inner)(scene)) - _elements(inner(scene))).elements()), "element went")
+    return lambda scene: _only(_without(_old(inner)(scene), inner(scene)), "element went")
 
 
 def _first(inner: Evaluate) -> Evaluate:
@@ -224,6 +226,10 @@ def _elements(value: Value) -> Counter[Value]:
     if isinstance(value, tuple | frozenset):
         return Counter(value)
     raise Undefined(f"{_short(value)} is no set or sequence")
+
+
+def _without(these: Value, those: Value) -> list[Value]:
+    return list((_elements(these) - _elements(those)).elements())
 
 
 def _only(found: list[Value], what: str) -> Value:

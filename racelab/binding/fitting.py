@@ -30,9 +30,8 @@ def find(trace: Trace) -> Binding:
     else:
         tried = "".join(f"\n  tried {name}: {why}" for name, why in missing.items())
         what = f"no binding fits {trace.modules[0] if trace.modules else 'this trace'}{tried}"
-    raise BindingError(
-        what, file=trace.file, line=trace.line, next="name one with --binding FILE; docs/bindings.md says how to write it"
-    )
+    hint = "name one with --binding FILE; docs/bindings.md says how to write it"
+    raise BindingError(what, file=trace.file, line=trace.line, next=hint)
 
 
 def check(trace: Trace, binding: Binding) -> None:

@@ -177,7 +177,7 @@ class _Tracker:
         if self.binding.taken is None:
             return frozenset()
         try:
-            pages = self.binding.taken.value(step.scene.named(request=_value_of(step)))
+            pages = self.binding.taken.value(step.scene.named(this=_value_of(step)))
         except Undefined:
             return frozenset()
         return frozenset(pages) if isinstance(pages, tuple | frozenset) else frozenset({pages})

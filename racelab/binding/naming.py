@@ -156,7 +156,7 @@ def _differs(rule: Rule, scene: Scene) -> bool:
         return False
     for alternative in rule.request:
         try:
-            scene = scene.named(request=alternative.value(scene))
+            scene = scene.named(this=alternative.value(scene))
             break
         except Undefined:
             continue

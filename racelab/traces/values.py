@@ -304,7 +304,7 @@ class _Reader:
 
     def fields(self, separator: str, depth: int) -> Value:
         """The fields of a record, or of a set of records, up to and with the bracket."""
-        pairs: dict[str, Value] = {}
+        pairs: dict[Value, Value] = {}
         while True:
             name = self.tokens[self.at]
             if not _NAME.fullmatch(name) or name in pairs:
@@ -320,7 +320,7 @@ class _Reader:
         self.at += 1
         if separator == "|->":
             return Function(pairs)
-        return Unlisted(":", tuple(part for name, item in pairs.items() for part in (ModelValue(name), item)))
+        return Unlisted(":", tuple(part for pair in pairs.items() for part in pair))
 
     def parenthesis(self, depth: int) -> Value:
         opened = self.at
