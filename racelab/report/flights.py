@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from racelab.evidence.events import TERMINAL_KINDS, Event
-from racelab.report.canvas import BAR_PX, Canvas
+from racelab.report.canvas import BAR_PX, NETWORK_PX, Canvas
 from racelab.report.scene import Bar, Flight
-from racelab.report.svg import element, line, text, title
+from racelab.report.svg import CHAR_PX, element, line, text, title
 from racelab.report.words import CLIENT, count_of, milliseconds, size, who
 
 HEAD_LENGTH_PX = 7.0
@@ -122,12 +122,15 @@ def _waited(bar: Bar) -> str:
 
 
 def bar_words(canvas: Canvas, bar: Bar) -> str:
-    """The bar's label, above it, on the side where no other bar stands."""
-    x, y = canvas.bar_x(bar), bar.top - 10
-    words = f"{bar.hold}: {count_of(bar.count, bar.kind)}, {_waited(bar)}"
-    if bar.column:
-        return text(words, x - BAR_PX / 2, y, "small halo strong")
-    return text(words, x + BAR_PX / 2, y, "small halo strong end")
+    """The bar's label, at its top, on the side to which what it holds is bound."""
+    room = canvas.layout.form.arrow_gap - NETWORK_PX / 2 - 12
+    forms = (f"{bar.hold}: {count_of(bar.count, bar.kind)} held {_waited(bar)}", f"{bar.hold}: held {_waited(bar)}")
+    words = next((words for words in forms if len(words) * CHAR_PX < room), f"{bar.hold}, {_waited(bar)}")
+    lane = canvas.layout.lanes.get(bar.source)
+    edge = NETWORK_PX / 2 + 5
+    if lane is not None and lane.x > canvas.layout.network_x:
+        return text(words, canvas.layout.network_x - edge, bar.top + 4, "small halo strong end")
+    return text(words, canvas.layout.network_x + edge, bar.top + 4, "small halo strong")
 
 
 def orders(canvas: Canvas) -> list[str]:

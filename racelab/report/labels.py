@@ -5,8 +5,6 @@ from __future__ import annotations
 from racelab.evidence.events import Event
 from racelab.report.words import count_of, listed, who
 
-LABEL_CHARS = 30
-
 _UNLABELLED = frozenset(["received", "released", "landed", "delivered", "held"])
 _STEP_KINDS = ("step", "step-done", "blocked", "gave-up", "died", "phase")
 
@@ -44,9 +42,9 @@ def step_lines(event: Event, cause: Event | None) -> list[str]:
     return []
 
 
-def group_label(events: list[Event]) -> list[str]:
+def group_label(events: list[Event], chars: int) -> str:
     """One short line for the whole group."""
-    return [clipped(_label(events), LABEL_CHARS)]
+    return clipped(_label(events), chars)
 
 
 def short(event: Event) -> str:
@@ -102,7 +100,7 @@ def _label(events: list[Event]) -> str:
         case "grant-closed":
             return f"stop evidence, {_pages(events)}"
         case "refused":
-            return f"{data['guard']} refuses"
+            return f"refuses {data['refuses']}"
         case "read":
             return f"reads the KV of {who(event)}{_times(events)}"
         case "committed":

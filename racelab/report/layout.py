@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 
 from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
+from racelab.report.form import Form
 from racelab.report.labels import group_key, group_label, step_lines
+from racelab.report.svg import CHAR_PX
 from racelab.report.window import Window
 from racelab.report.words import CLIENT, NETWORK
 
 EVENT_PX = 8.0
 LANDING_PX = 15.0
+QUIET_PX = 2.0
 LABEL_PX = 17.0
 LINE_PX = 14.0
 GROUP_REACH_PX = 64.0
@@ -26,11 +29,6 @@ PHASE_PX = 26.0
 AXIS_LABEL_PX = 15.0
 HEAD_PX = 64.0
 
-STEP_X = 62.0
-CLIENT_X = 316.0
-WRITER_GAP_PX = 178.0
-ARROW_GAP_PX = 150.0
-LABEL_GAP_PX = 196.0
 PAGE_PX = 40.0
 STEP_CHARS = 32
 
@@ -59,6 +57,7 @@ class Label:
 class Layout:
     """Lanes by instance, the y of every drawn event, labels, and the real times beside the axis."""
 
+    form: Form
     lanes: dict[str, Lane]
     network_x: float
     pages: list[int]
@@ -77,38 +76,39 @@ class Layout:
         return self.pages_x + self.pages.index(page) * PAGE_PX if page in self.pages else None
 
 
-def lay_out(window: Window, start_us: int, known: dict[tuple[str, int], Event]) -> Layout:
+def lay_out(window: Window, start_us: int, known: dict[tuple[str, int], Event], form: Form) -> Layout:
     """Place everything; `start_us` is the run's first moment, `known` finds the event that let a step go."""
-    lanes, network_x, right = _lanes(window.events, window.receiver)
+    lanes, network_x, right = _lanes(window.events, window.receiver, form)
     pages = _pages(window)
-    placer = _Placer(lanes, known)
+    placer = _Placer(lanes, known, form)
     for event in window.events:
         placer.place(event)
     for label in placer.labels:
-        label.lines = label.lines or group_label(label.events)
+        room = form.writer_gap if label.lane.side == "left" else form.label_gap
+        label.lines = label.lines or [group_label(label.events, int((room - 16) // CHAR_PX))]
     times = _times(window.events, placer.y, start_us)
     bottom = max([placer.last, *placer.free.values()]) + 12
-    return Layout(lanes, network_x, pages, right, placer.y, placer.labels, times, bottom)
+    return Layout(form, lanes, network_x, pages, right, placer.y, placer.labels, times, bottom)
 
 
-def _lanes(events: list[Event], receiver: str | None) -> tuple[dict[str, Lane], float, float]:
+def _lanes(events: list[Event], receiver: str | None, form: Form) -> tuple[dict[str, Lane], float, float]:
     """Client, writers, the network, receivers: whoever posts writes stands left of the network."""
     seen = list(dict.fromkeys(event.instance for event in events))
     gates = {event.instance for event in events if event.kind in ("held", "released", "landed")} | set(NETWORK)
     writers = [name for name in seen if name not in gates and name not in (CLIENT, receiver)]
     posting = {event.instance for event in events if event.kind == "posted"}
     writers.sort(key=lambda name: name not in posting)
-    lanes = {CLIENT: Lane("client", CLIENT_X, "left", "client")}
-    x = CLIENT_X
+    lanes = {CLIENT: Lane("client", form.client_x, "left", "client")}
+    x = form.client_x
     for name in writers or ["prefill"]:
-        x += WRITER_GAP_PX
+        x += form.writer_gap
         lanes[name] = Lane(name, x, "left", "writer")
-    network_x = x + ARROW_GAP_PX
+    network_x = x + form.arrow_gap
     for name in (name for name in seen if name in gates):
         lanes[name] = Lane(name, network_x, "right", "network")
-    x = network_x + ARROW_GAP_PX
+    x = network_x + form.arrow_gap
     lanes[receiver or "decode"] = Lane(receiver or "decode", x, "right", "receiver")
-    return lanes, network_x, x + LABEL_GAP_PX
+    return lanes, network_x, x + form.label_gap
 
 
 def _pages(window: Window) -> list[int]:
@@ -120,8 +120,9 @@ def _pages(window: Window) -> list[int]:
 class _Placer:
     """Walks down the page, one event after the other."""
 
-    def __init__(self, lanes: dict[str, Lane], known: dict[tuple[str, int], Event]) -> None:
+    def __init__(self, lanes: dict[str, Lane], known: dict[tuple[str, int], Event], form: Form) -> None:
         self.lanes = lanes
+        self.form = form
         self.known = known
         self.y: dict[tuple[str, int], float] = {}
         self.labels: list[Label] = []
@@ -133,8 +134,11 @@ class _Placer:
         """Give the event its y, and its lane the room for a label if it starts one."""
         lane = self.lanes[event.instance]
         key = group_key(event)
+        if lane.role == "client" and not self.form.schedule:
+            self._settle(event, self.last + QUIET_PX)
+            return
         y = self.last + (LANDING_PX if event.kind == "landed" else EVENT_PX)
-        if key is None:
+        if key is None or event.kind in self.form.silent:
             self._settle(event, y)
             return
         running = self._groups.get((event.instance, key))

@@ -107,7 +107,7 @@ fill:var(--ink)}
 .st .lost{stroke:var(--ink);stroke-width:2;stroke-linecap:round}
 .st .order{stroke:var(--faint);stroke-width:1.2;fill:none}
 .st .orderhead{fill:var(--faint)}
-.st .keep{fill:none;stroke:var(--guard);stroke-width:2}
+.st .keep{fill:var(--bg);stroke:var(--guard);stroke-width:2}
 .st .box{fill:var(--panel);stroke:var(--faint)}
 .st .box.bad{fill:var(--badbg);stroke:var(--bad)}
 .st .box.guard{fill:var(--guardbg);stroke:var(--guard)}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
+from racelab.report.form import FULL, Form
 from racelab.report.layout import HEAD_PX, Layout, lay_out
 from racelab.report.ownership import Book, Holding
 from racelab.report.window import Window, choose
@@ -59,6 +62,7 @@ class Bar:
     bottom: float
     open_ended: bool
     waited_ms: float | None
+    source: str = ""
     column: int = 0
 
 
@@ -108,20 +112,27 @@ class Scene:
         return (wall_us(event.hlc) - self.start_us) / 1000
 
     def y(self, event: Event | None) -> float | None:
-        """The y of an event; the top or bottom edge if it is before or after what is drawn."""
+        """The y of an event; one that is not drawn stands with the last drawn one before it."""
         if event is None:
             return None
         placed = self.layout.of(event)
         if placed is not None or not self.window.events:
             return placed
-        return HEAD_PX if event.hlc < self.window.events[0].hlc else self.layout.bottom
+        index = bisect_right(self._readings, event.hlc)
+        if index == len(self._readings):
+            return self.layout.bottom
+        return self.layout.of(self.window.events[index - 1]) if index else HEAD_PX
+
+    @cached_property
+    def _readings(self) -> list[int]:
+        return [event.hlc for event in self.window.events]
 
 
-def build(history: History, verdict: dict[str, Any]) -> Scene:
+def build(history: History, verdict: dict[str, Any], form: Form = FULL) -> Scene:
     """The scene of a run."""
-    window = choose(history, verdict)
+    window = choose(history, verdict, form)
     start_us = wall_us(history.events[0].hlc) if history.events else 0
-    layout = lay_out(window, start_us, {(event.instance, event.seq): event for event in history.events})
+    layout = lay_out(window, start_us, {(event.instance, event.seq): event for event in history.events}, form)
     known = list(history.header.scenario.requests)
     named = [event.request for event in history.events if event.request is not None]
     requests = list(dict.fromkeys([*known, *named]))
@@ -193,6 +204,7 @@ def _bar(scene: Scene, hold: str, flights: list[Flight]) -> Bar:
         top=min(top for top in tops if top is not None),
         bottom=scene.layout.bottom if open_ended else max(bottom for bottom in bottoms if bottom is not None),
         open_ended=open_ended,
+        source=next((flight.out.instance for flight in flights if flight.out), ""),
         waited_ms=scene.ms(last) - scene.ms(first) if last is not None and not open_ended else None,
     )
 

@@ -7,8 +7,9 @@ from typing import Any
 from racelab.report import flights, legend, margin, palette, strip
 from racelab.report.callouts import callouts
 from racelab.report.canvas import NETWORK_PX, Canvas
-from racelab.report.layout import CLIENT_X, STEP_X, Label
+from racelab.report.form import STEP_X
 from racelab.report.layout import LINE_PX as STEP_LINE_PX
+from racelab.report.layout import Label
 from racelab.report.scene import Scene
 from racelab.report.svg import element, line, text, title
 from racelab.report.words import milliseconds, told
@@ -66,9 +67,14 @@ def _heads(canvas: Canvas) -> list[str]:
             parts.append(line(lane.x, top, lane.x, canvas.bottom, "life"))
             parts.append(text(lane.name, lane.x, top - 18, "head mid"))
             parts.append(text(_ROLES[lane.role], lane.x, top - 4, "small soft mid"))
-    parts.append(text("ms", STEP_X - 22, top - 4, "small soft end"))
-    parts.append(text("schedule", STEP_X - 12, top - 18, "head"))
-    for y, ms in layout.times:
+    return parts + (_axis(canvas) if layout.form.schedule else [])
+
+
+def _axis(canvas: Canvas) -> list[str]:
+    """The real times, and the head of the schedule's column."""
+    parts = [text("ms", STEP_X - 22, canvas.top - 4, "small soft end")]
+    parts.append(text("schedule", STEP_X - 12, canvas.top - 18, "head"))
+    for y, ms in canvas.layout.times:
         parts.append(text(milliseconds(ms).removesuffix(" ms"), STEP_X - 22, y + 4, "small soft num end"))
     return parts
 
@@ -77,10 +83,11 @@ def _bands(canvas: Canvas) -> list[str]:
     """Every other step on a ground of its own."""
     turns = [(label.y, label.events[0].kind) for label in canvas.layout.labels if label.events[0].kind in _TURNS]
     parts = []
+    left = canvas.layout.form.left
     for index, (top, kind) in enumerate(turns):
         bottom = turns[index + 1][0] if index + 1 < len(turns) else canvas.bottom
         if index % 2 == 0 and kind == "step":
-            box = {"x": STEP_X - 16, "y": top - 12, "width": canvas.pages_end - STEP_X + 20, "height": bottom - top}
+            box = {"x": left, "y": top - 12, "width": canvas.pages_end - left + 4, "height": bottom - top}
             parts.append(element("rect", class_="band", **box))
     return parts
 
@@ -92,7 +99,7 @@ def _phases(canvas: Canvas) -> list[str]:
     parts = []
     for label in canvas.layout.labels:
         if label.events[0].kind == "phase":
-            parts.append(line(STEP_X - 16, label.y - 4, canvas.pages_end + 4, label.y - 4, "phase"))
+            parts.append(line(canvas.layout.form.left, label.y - 4, canvas.pages_end + 4, label.y - 4, "phase"))
             parts.append(text(label.lines[0], STEP_X - 10, label.y - 9, "small soft strong"))
     return parts
 
@@ -125,7 +132,7 @@ def _step(label: Label) -> list[str]:
     if event.kind == "step":
         number = element("circle", cx=STEP_X - 4, cy=y, r=8.5, class_="badge")
         parts = [number, text(str(event.data["n"]), STEP_X - 4, y + 4, "badgeno")]
-        parts.append(element("circle", cx=CLIENT_X, cy=y, r=3.6, class_="badge"))
+        parts.append(element("circle", cx=label.lane.x, cy=y, r=3.6, class_="badge"))
         return parts + _lines(label, STEP_X + 12, "strong")
     style = _STEP_STYLES.get(event.kind, "soft")
     mark = "↳" if event.kind == "step-done" else "■"

@@ -81,7 +81,7 @@ def landing(canvas: Canvas, landing: Landing) -> str:
     if landing.foreign:
         parts.append(element("polygon", points=burst(x, landing.y), class_="burst"))
     elif landing.met is not None:
-        parts.append(element("circle", cx=x, cy=landing.y, r=8, class_="keep"))
+        parts.append(element("circle", cx=x, cy=landing.y, r=8.5, class_="keep"))
     parts.append(element("circle", cx=x, cy=landing.y, r=4.4, class_="land"))
     return element("g", *parts, class_=f"landing {canvas.colour(write.request)}{' foreign' if landing.foreign else ''}")
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-
-DRAWN_MAX = 400
+from racelab.report.form import Form
 
 _EVERYWHERE = frozenset(
     {"step", "step-done", "blocked", "gave-up", "died", "phase"}
@@ -39,33 +38,35 @@ def evidence_names(verdict: dict[str, Any]) -> frozenset[str]:
     return frozenset(str(place) for finding in verdict.get("evidence", []) for place in finding.get("events") or [])
 
 
-def choose(history: History, verdict: dict[str, Any], drawn_max: int = DRAWN_MAX) -> Window:
+def choose(history: History, verdict: dict[str, Any], form: Form) -> Window:
     """The events to draw. What comes after the drain, and what is far from the evidence, is left out and said."""
     receiver = next((event.instance for event in history.of("granted", "admitted", "submitted")), None)
     evidence = evidence_names(verdict)
-    all_drawn = [event for event in history.events if _followed(event, receiver)]
-    drawn = _before_probe(all_drawn, evidence)
+    all_drawn = [event for event in history.events if _followed(event, receiver, form)]
+    drawn = _before_phase(all_drawn, evidence, form.until)
     notes = []
     if len(drawn) < len(all_drawn):
         notes.append(f"Drawn until the drain: the probe request that follows it ({len(all_drawn) - len(drawn)} events)")
-    if len(drawn) > drawn_max:
-        start, end = _around(drawn, evidence, drawn_max)
+    if len(drawn) > form.events_max:
+        start, end = _around(drawn, evidence, form.events_max)
         notes = [f"Drawn: {end - start} of {len(all_drawn):,} events, those around the evidence; the rest"]
         drawn = drawn[start:end]
     note = f"{notes[0]} is in the list of events below." if notes else None
     return Window(drawn, receiver, evidence, note)
 
 
-def _followed(event: Event, receiver: str | None) -> bool:
+def _followed(event: Event, receiver: str | None, form: Form) -> bool:
+    if event.kind in form.skip:
+        return False
     if event.kind in _RECEIVER_ONLY:
         return event.instance == receiver
     return event.kind in _EVERYWHERE and event.data.get("phase") != "schedule"
 
 
-def _before_probe(drawn: list[Event], evidence: Iterable[str]) -> list[Event]:
+def _before_phase(drawn: list[Event], evidence: Iterable[str], phase: str) -> list[Event]:
     wanted = set(evidence)
     for index, event in enumerate(drawn):
-        if event.kind == "phase" and event.data.get("phase") == "probe":
+        if event.kind == "phase" and event.data.get("phase") == phase:
             rest = drawn[index:]
             told = any(name(other) in wanted or other.kind in ("gave-up", "died") for other in rest)
             return drawn if told else drawn[:index]
