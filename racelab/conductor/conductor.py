@@ -36,6 +36,9 @@ from racelab.scenario import (
 )
 
 AWAIT_BOUND_S = 20.0
+_ACTS = (Submit, Abort, Advance, Release, Drop)
+"""Steps that make the system do something: a refusal that ends an await came after the last of them,
+or, if the system rests without one, at any time before."""
 ARRIVED = ("landed", "unlanded", "delivered", "dropped")
 
 
@@ -77,6 +80,7 @@ class Conductor:
         self.drain_first = drain_first
         self.witness = Witness(observe)
         self._blocked = False
+        self._refusals_before = 0
 
     def run(self) -> Recording:
         """Play everything. A lab failure ends the run early and is kept beside what was seen."""
@@ -123,6 +127,8 @@ class Conductor:
         text = read_aloud(step)
         self.hub.doing = f"step {number} ({text})"
         self._record("step", n=number, verb=verb(step), text=text)
+        if isinstance(step, _ACTS):
+            self._refusals_before = len(self.witness.of("refused"))
         outcome = self._do(step)
         by = [outcome.by.instance, outcome.by.seq] if outcome.by is not None else None
         if outcome.state == "refused" and not self._blocked:
@@ -246,7 +252,7 @@ class Conductor:
         return self._wait(
             lambda: _nth(self.witness.matching(step, since), count),
             read_aloud(step).removeprefix("await "),
-            refused=lambda: self.witness.refusal(step.event, step.request, step.attempt),
+            refused=lambda since: self.witness.refusal(step.event, step.request, since),
         )
 
     def _claim(self, step: Expect) -> Outcome:
@@ -269,7 +275,7 @@ class Conductor:
         found: Callable[[], Event | None],
         what: str,
         *,
-        refused: Callable[[], Event | None] = lambda: None,
+        refused: Callable[[int], Event | None] = lambda since: None,
         at_rest_ends: bool = True,
     ) -> Outcome:
         deadline = time.monotonic() + AWAIT_BOUND_S
@@ -277,7 +283,7 @@ class Conductor:
             event = found()
             if event is not None:
                 return Outcome("met", _in_words(event), event)
-            refusal = refused()
+            refusal = refused(self._refusals_before)
             if refusal is not None:
                 return Outcome("refused", str(refusal.data["why"]), refusal)
             if time.monotonic() > deadline:
@@ -285,6 +291,9 @@ class Conductor:
             if not at_rest_ends or self.witness.flight.under_way:
                 self.hub.pump(1.0)
             elif self._at_rest() and found() is None:
+                earlier = refused(0)
+                if earlier is not None:
+                    return Outcome("refused", str(earlier.data["why"]), earlier)
                 return Outcome("failed", f"starved: the system is at rest without {what}")
 
     def _at_rest(self) -> bool:
