@@ -28,6 +28,12 @@ def address(text: str) -> Address:
     return host, int(port)
 
 
+def reason(error: BaseException) -> str:
+    """Why the system refused, in its own words; asyncio puts others in their place."""
+    code = error.errno if isinstance(error, OSError) else None
+    return os.strerror(code) if code else str(error) or type(error).__name__
+
+
 def parser(module: str, about: str) -> argparse.ArgumentParser:
     """`--hub` and `--instance`, which the conductor gives to every gate, and where to listen."""
     arguments = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
@@ -51,7 +57,7 @@ def listen(host: str, port: int = 0) -> socket.socket:
             raise PortTakenError(
                 f"port {port} of {host} is taken", next="free it, or leave the port out to get a free one"
             ) from None
-        raise LabError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise LabError(f"cannot listen on {host}:{port}: {reason(error)}") from None
 
 
 def speaker(instance: str) -> tuple[Recorder, Callable[[str, dict[str, object]], Link]]:
@@ -63,7 +69,7 @@ def speaker(instance: str) -> tuple[Recorder, Callable[[str, dict[str, object]],
         try:
             links.append(Link(hub, os.environ.get(TOKEN_VARIABLE, ""), recorder, **facts))
         except OSError as error:
-            raise LabError(f"no conductor at {hub}: {error.strerror or error}") from None
+            raise LabError(f"no conductor at {hub}: {reason(error)}") from None
         return links[0]
 
     return recorder, connect

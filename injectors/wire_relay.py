@@ -13,6 +13,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+from injectors import entry
 from injectors.tally import Counts, Tally, add
 from injectors.wire_book import Announced, Book
 from racelab.evidence.recorder import Recorder
@@ -143,7 +144,7 @@ class Relay:
             self.target.send(whole)
             outcome = self._outcome()
         except OSError as error:
-            outcome = Outcome(f"the target is gone: {error.strerror}")
+            outcome = Outcome(f"the target is gone: {entry.reason(error)}")
         self.book.settle(held, outcome.kind, outcome.data)
         return not sockets.info(self.writer.socket).peer_finished and self._answer(outcome)
 

@@ -1,0 +1,323 @@
+"""The bus gate between aiomqtt clients and the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from racelab.channel.hub import Hub
+from racelab.errors import LabError, PeerDiedError
+from racelab.evidence.events import KINDS, Event
+from racelab.evidence.recorder import Recorder
+from racelab.gates import TOKEN_VARIABLE
+from racelab.transport.messages import Message, encode
+
+BOUND_S = 10.0
+TOPIC = "racelab/t/prefill"
+
+
+class Rig:
+    """A hub, the embedded broker, and the gate before it."""
+
+    def __init__(self) -> None:
+        self.hub = Hub(Recorder("conductor"))
+        self.events: list[Event] = []
+        self.hub.on_event = self.events.append
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.start("broker", "racelab.lab.broker")
+        self.start("bus", "injectors.bus", "--instance", "bus", "--broker", self.hub.peers["broker"].facts["mqtt"])
+        self.port = int(self.hub.peers["bus"].facts["mqtt"].rpartition(":")[2])
+
+    def start(self, name: str, module: str, *arguments: str) -> None:
+        self.children[name] = subprocess.Popen(
+            [sys.executable, "-m", module, "--hub", self.hub.address, *arguments],
+            env=os.environ | {TOKEN_VARIABLE: self.hub.token},
+            stdin=subprocess.DEVNULL,
+        )
+        self.hub.wait_for(name, bound_s=20)
+
+    def close(self) -> None:
+        self.hub.part_with(*self.children)
+        self.hub.close()
+        for child in self.children.values():
+            child.wait(BOUND_S)
+
+    def do(self, command: str, **args: Any) -> Any:
+        return self.hub.call("bus", command, **args)
+
+    def await_events(self, kind: str, count: int) -> list[Event]:
+        while len(found := [event for event in self.events if event.kind == kind]) < count:
+            assert self.hub.pump(BOUND_S), f"waited {BOUND_S:.0f} s for {count} {kind!r}"
+        return found
+
+    def story(self, *kinds: str) -> list[tuple[str, str]]:
+        return [(event.kind, event.data["what"]) for event in self.events if event.kind in kinds]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Rig]:
+    rig = Rig()
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+@pytest.fixture
+def rig(shared: Rig) -> Rig:
+    assert shared.do("reset", incarnation=1)["held"] == []
+    shared.events.clear()
+    return shared
+
+
+@asynccontextmanager
+async def client(port: int, name: str) -> AsyncIterator[aiomqtt.Client]:
+    nodelay = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    async with aiomqtt.Client("127.0.0.1", port, identifier=name, timeout=BOUND_S, socket_options=[nodelay]) as one:
+        yield one
+
+
+async def next_payload(subscriber: aiomqtt.Client) -> bytes:
+    message = await asyncio.wait_for(anext(aiter(subscriber.messages)), BOUND_S)
+    assert isinstance(message.payload, bytes)
+    return message.payload
+
+
+def message(identity: str, kind: str = "abort", request: str = "r1", **more: Any) -> bytes:
+    whole = {"sender": "decode", "to": "prefill", "attempt": 1, "seq": 41, "hlc": 7} | more
+    return encode(Message(id=identity, type=kind, request=request, **whole))
+
+
+def talk(rig: Rig, qos: int, script: Callable[[aiomqtt.Client, aiomqtt.Client], Coroutine[Any, Any, None]]) -> None:
+    """Run `script(publisher, subscriber)` with both behind the gate."""
+
+    async def run() -> None:
+        async with client(rig.port, "decode") as publisher, client(rig.port, "prefill") as subscriber:
+            await subscriber.subscribe(TOPIC, qos=qos)
+            await script(publisher, subscriber)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_nobody_wants_passes(rig: Rig, qos: int) -> None:
+    payloads = [message("m1"), b"", b"\x00\xff not json", message("m2"), b"x" * 300_000]
+
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "reserve"}, count=1)
+        for payload in payloads:
+            await publisher.publish(TOPIC, payload, qos=qos)
+        assert [await next_payload(subscriber) for _ in payloads] == payloads
+
+    talk(rig, qos, script)
+    assert [event.kind for event in rig.events] == ["armed"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_held_message_comes_later_and_once(rig: Rig, qos: int) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="a", match={"type": "abort", "request": "r1"}, count=1)
+        rig.do("arm", hold="w", match={"type": "written", "chunk": 1}, count=2)
+        sent = [
+            message("m1"),
+            message("m2", "written", chunk=1),
+            message("m3", "written", chunk=0),
+            message("m4", "written", chunk=1),
+            message("m5"),
+        ]
+        for payload in sent:
+            await publisher.publish(TOPIC, payload, qos=qos)
+        assert [await next_payload(subscriber), await next_payload(subscriber)] == [sent[2], sent[4]]
+        rig.await_events("held", 3)
+        assert rig.do("release", hold="w") == ["m2", "m4"]
+        assert [await next_payload(subscriber), await next_payload(subscriber)] == [sent[1], sent[3]]
+        assert rig.do("release", hold="a") == ["m1"]
+        assert rig.do("release", hold="a") == []
+        assert await next_payload(subscriber) == sent[0]
+        await publisher.publish(TOPIC, b"last", qos=qos)
+        assert await next_payload(subscriber) == b"last"
+
+    talk(rig, qos, script)
+    assert rig.story("held", "released", "delivered") == [
+        ("held", "m1"),
+        ("held", "m2"),
+        ("held", "m4"),
+        ("released", "m2"),
+        ("delivered", "m2"),
+        ("released", "m4"),
+        ("delivered", "m4"),
+        ("released", "m1"),
+        ("delivered", "m1"),
+    ]
+    held, *_ = rig.await_events("held", 3)
+    assert (held.request, held.attempt, held.data) == (
+        "r1",
+        1,
+        {"hold": "a", "what": "m1", "type": "abort", "chunk": None},
+    )
+    assert held.after["decode"] == 41, "the message is a causal edge"
+    overtaken = {event.data["what"]: event.data["overtaken"] for event in rig.events if event.kind == "delivered"}
+    assert overtaken == {"m1": 2, "m2": 2, "m4": 1}
+    for event in rig.events:
+        assert set(KINDS[event.kind].data) <= set(event.data)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_dropped_message_is_lost_to_the_application(rig: Rig, qos: int) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "abort"}, count=1)
+        await publisher.publish(TOPIC, message("m1"), qos=qos)
+        rig.await_events("held", 1)
+        assert rig.do("drop", hold="h") == ["m1"]
+        await publisher.publish(TOPIC, message("m2"), qos=qos)
+        assert await next_payload(subscriber) == message("m2")
+        assert rig.do("count")["forged"] == qos
+
+    talk(rig, qos, script)
+    assert rig.story("held", "dropped", "delivered") == [("held", "m1"), ("dropped", "m1")]
+
+
+def test_a_qos_2_message_cannot_be_dropped(rig: Rig) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "abort"}, count=1)
+        await publisher.publish(TOPIC, message("m1"), qos=2)
+        rig.await_events("held", 1)
+        with pytest.raises(LabError, match="QoS 2"):
+            rig.do("drop", hold="h")
+        assert rig.do("release", hold="h") == ["m1"]
+        assert await next_payload(subscriber) == message("m1")
+
+    talk(rig, 2, script)
+
+
+def test_a_type_that_racelab_does_not_know_can_be_held(rig: Rig) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "lease-renewal"}, count=1)
+        await publisher.publish(TOPIC, message("m1", "lease-renewal"))
+        rig.await_events("held", 1)
+        assert rig.do("reset", incarnation=2) == {"held": ["m1"], "armed": 0}
+        rig.do("release", hold="h")
+        assert await next_payload(subscriber) == message("m1", "lease-renewal")
+
+    talk(rig, 0, script)
+
+
+def test_a_subscriber_that_has_gone_gets_nothing(rig: Rig) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "abort"}, count=1)
+        await publisher.publish(TOPIC, message("m1"))
+        rig.await_events("held", 1)
+
+    talk(rig, 0, script)
+    deadline = time.monotonic() + BOUND_S
+    while rig.do("count")["sessions"]:
+        assert time.monotonic() < deadline, f"waited {BOUND_S:.0f} s for both clients' ends"
+    assert rig.do("release", hold="h") == ["m1"]
+    assert rig.story("dropped", "delivered") == [("dropped", "m1")]
+    assert rig.events[-1].data["why"] == "the subscriber has hung up"
+
+
+def test_counts_equal_the_kernels(rig: Rig) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("reset", incarnation=3)
+        rig.do("arm", hold="h", match={"type": "abort"}, count=1)
+        for payload in (message("m1"), message("m2")):
+            await publisher.publish(TOPIC, payload)
+        assert await next_payload(subscriber) == message("m2")
+        counts = rig.do("count")
+        assert counts["in"] == counts["in_kernel"]
+        assert counts["out"] == counts["out_kernel"]
+        # QoS 0: in from the publisher and from the broker, out to the broker and, less one, to the subscriber
+        packet = 2 + 2 + len(TOPIC) + len(message("m1"))
+        assert counts["in"] == 4 * packet
+        assert counts["out"] == 3 * packet
+        rig.do("drop", hold="h")
+
+    talk(rig, 0, script)
+
+
+def test_an_untouched_flow_is_the_same_bytes() -> None:
+    """Two bare sockets around a gate of their own: every byte, at any split, arrives as it was sent."""
+    hub = Hub(Recorder("conductor"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = ["--hub", hub.address, "--instance", "bus", "--broker", f"127.0.0.1:{listener.getsockname()[1]}"]
+        gate = subprocess.Popen(
+            [sys.executable, "-m", "injectors.bus", *arguments], env=os.environ | {TOKEN_VARIABLE: hub.token}
+        )
+        try:
+            hub.wait_for("bus", bound_s=20)
+            listener.accept()[0].close()  # the gate's look at start-up
+            hub.call("bus", "arm", hold="h", match={"type": "reserve"}, count=1)
+            host, _, port = hub.peers["bus"].facts["mqtt"].rpartition(":")
+            with socket.create_connection((host, int(port)), BOUND_S) as here, listener.accept()[0] as there:
+                there.settimeout(BOUND_S)
+                topic = len(TOPIC).to_bytes(2, "big") + TOPIC.encode()
+                body = topic + b"\x00\x07" + message("m1")
+                publish = b"\x32" + bytes([0x80 | len(body) & 0x7F, len(body) >> 7]) + body
+                down = b"\x20\x02\x00\x00" + b"\x90\x03\x00\x01\x01" + publish * 3 + b"\xd0\x00"
+                up = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00" + b"\x40\x02\x00\x07" * 3 + b"\xc0\x00"
+                for source, sink, stream in ((here, there, up), (there, here, down)):
+                    for cut in (1, 7, len(stream)):
+                        for start in range(0, len(stream), cut):
+                            source.sendall(stream[start : start + cut])
+                        got = b""
+                        while len(got) < len(stream):
+                            got += sink.recv(len(stream) - len(got))
+                        assert got == stream
+        finally:
+            hub.part_with("bus")
+            hub.close()
+            assert gate.wait(BOUND_S) == 0
+
+
+def test_a_dead_gate_is_noticed_at_once() -> None:
+    rig = Rig()
+    try:
+        rig.children["bus"].send_signal(signal.SIGKILL)
+        rig.children["bus"].wait(BOUND_S)
+        with pytest.raises(PeerDiedError, match="bus died"):
+            rig.do("count")
+    finally:
+        rig.close()
+
+
+def refused(*arguments: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "injectors.bus", "--hub", "127.0.0.1:1", "--instance", "bus", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_no_broker_is_one_line_and_exit_code_4() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert refused("--broker", f"127.0.0.1:{port}") == (
+        4,
+        [
+            f"no MQTT broker at 127.0.0.1:{port}: Connection refused; "
+            "start it, or leave the broker out to get the embedded one"
+        ],
+    )
+
+
+def test_a_taken_port_is_one_line_and_exit_code_4() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refused("--broker", "127.0.0.1:1", "--port", str(port)) == (
+            4,
+            [f"port {port} of 127.0.0.1 is taken; free it, or leave the port out to get a free one"],
+        )
