@@ -1,0 +1,165 @@
+"""Scenario files: what loads, what is refused and where, and that a dump loads equal."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from racelab import scenario
+from racelab.errors import DocumentError
+from racelab.scenario import (
+    Await,
+    Expect,
+    Hold,
+    Lab,
+    MessageMatch,
+    Release,
+    Request,
+    Scenario,
+    Submit,
+    WriteMatch,
+)
+from racelab.shipped import shipped
+
+GOOD = """\
+scenario: small
+about: One held write.
+requests:
+  r1: {}
+steps:
+  - hold: {id: w1, write: {request: r1, layer: 0}, count: 2}
+  - submit: r1
+  - await: {event: held, hold: w1}
+  - release: w1
+"""
+
+
+def problems(text: str) -> list[tuple[int | None, str]]:
+    with pytest.raises(DocumentError) as caught:
+        scenario.loads(text, "s.yaml")
+    return [(problem.line, problem.what) for problem in caught.value.problems]
+
+
+def test_a_scenario_reads_as_it_is_written() -> None:
+    loaded = scenario.loads(GOOD)
+    assert loaded.requests == {"r1": Request()}
+    assert loaded.steps == [
+        Hold(id="w1", write=WriteMatch(request="r1", layer=0), count=2),
+        Submit(request="r1"),
+        Await(event="held", hold="w1"),
+        Release(hold="w1"),
+    ]
+    assert [scenario.read_aloud(step) for step in loaded.steps] == [
+        "hold w1: 2 write(s) with request r1, layer 0",
+        "submit r1",
+        "await held: everything that w1 asked for",
+        "release w1",
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(shipped("scenarios").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_scenarios_load_and_dump_equal(path: Path) -> None:
+    loaded = scenario.load(path)
+    assert loaded.scenario == path.stem
+    assert scenario.loads(scenario.dump(loaded)) == loaded
+
+
+def test_every_problem_is_listed_with_its_line() -> None:
+    text = """\
+scenario: broken
+abuot: a typo
+requests:
+  r1: {prompt-token: 3}
+steps:
+  - sumbit: r1
+  - submit: r2
+  - release: w1
+  - await: {event: held}
+    release: w1
+"""
+    assert problems(text) == [
+        (1, "missing key 'about'"),
+        (2, "unknown key 'abuot'; did you mean 'about'?"),
+        (4, "unknown key 'prompt-token'; did you mean 'prompt-tokens'?"),
+        (6, "unknown step 'sumbit'; did you mean 'submit'?"),
+        (7, "no request 'r2' under requests; known here: "),
+        (8, "no hold 'w1' before this step"),
+        (9, "a step is a mapping with one verb of submit, abort, advance, hold, release, drop, await, expect"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("{id: w1, write: {request: r1, layer: 0}, count: 2}", "{id: w1}", 6, "a hold takes one of"),
+        ("count: 2", "count: 0", 6, "count must be at least 1"),
+        ("count: 2", "count: many", 6, "expected int, got str"),
+        ("write: {request: r1, layer: 0}", "write: {requets: r1}", 6, "did you mean 'request'?"),
+        ("write: {request: r1, layer: 0}", "write: {request: r7}", 6, "no request 'r7'"),
+        ("r1: {}", "r1: {prompt-tokens: 4000}", 4, "more than a pool has"),
+        ("r1: {}", "r1: {prompt-tokens: 1}", 4, "a prompt of 2 tokens"),
+        ("r1: {}", "r1: {}\n  probe: {}", 5, "is kept for the request that follows the drain"),
+        ("about: One", "lab: {page-tokens: 16, chunk-tokens: 24}\nabout: One", 2, "multiple of page-tokens"),
+        ("about: One", "spec: safety\nabout: One", 2, "safety"),
+        ("about: One", "victim: r9\nabout: One", 2, "no request 'r9'"),
+        ("about: One", "scenario: again\nabout: One", 2, "stands twice"),
+        ("  - submit: r1", "  - submit: r1\n  - expect: {claim: reuses, request: r1}", 8, "'of' goes with"),
+        ("  - submit: r1", "  - hold: {id: w1, write: {request: r1}}", 7, "armed twice"),
+    ],
+)
+def test_one_mistake_is_one_message_at_its_line(old: str, new: str, line: int, what: str) -> None:
+    assert old in GOOD
+    found = problems(GOOD.replace(old, new, 1))
+    assert any(where == line and what in said for where, said in found), found
+
+
+@pytest.mark.parametrize("text", ["", "[]", "just words", "scenario: [unclosed", "a: b: c", "\tx: 1", "? [1]\n: 2"])
+def test_what_is_no_scenario_at_all_is_refused(text: str) -> None:
+    assert problems(text)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="cannot be read"):
+        scenario.load(tmp_path / "nowhere.yaml")
+
+
+names = st.sampled_from(["r1", "r2"])
+writes = st.builds(
+    WriteMatch, request=names, attempt=st.none() | st.integers(1, 3), layer=st.none() | st.integers(0, 1)
+)
+messages = st.builds(MessageMatch, type=st.sampled_from(["written", "reserve"]), request=names)
+holds = st.builds(Hold, id=st.sampled_from(["a"]), write=writes, count=st.integers(1, 9)) | st.builds(
+    Hold, id=st.sampled_from(["b"]), message=messages, mechanism=st.just("broker-backlog")
+)
+steps = st.one_of(
+    st.builds(Submit, request=names),
+    st.builds(
+        Await, event=st.just("finished"), request=names, attempt=st.none() | st.integers(1, 2), new=st.booleans()
+    ),
+    st.builds(Expect, claim=st.just("reuses"), request=names, of=names),
+)
+
+
+@given(
+    lab=st.builds(Lab, decode_pages=st.integers(2, 9), request_timeout_ms=st.integers(1, 99_999)),
+    first=holds,
+    rest=st.lists(steps, min_size=1, max_size=6),
+    about=st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1),
+)
+def test_any_scenario_dumps_and_loads_equal(lab: Lab, first: Hold, rest: list[scenario.Step], about: str) -> None:
+    made = Scenario(
+        scenario="made", about=about, lab=lab, requests={"r1": Request(), "r2": Request(salt="s")}, steps=[first, *rest]
+    )
+    assert scenario.loads(scenario.dump(made)) == made
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Scenario) == made
+
+
+@given(st.text(max_size=200))
+def test_no_text_crashes_the_reader(text: str) -> None:
+    with contextlib.suppress(DocumentError):
+        scenario.loads(text)
