@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from checkers.memory import Memory
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
@@ -58,6 +59,7 @@ class Sources:
     """Writes by the content that they bring. `history.derived(Sources)` gives the shared one."""
 
     def __init__(self, history: History) -> None:
+        self._memory = history.derived(Memory)
         self._writes: dict[Key, list[Write]] = defaultdict(list)
         for write in history.derived(Writes):
             self._writes[key_of(write)].append(write)
@@ -66,3 +68,12 @@ class Sources:
         """The rightful writes of what was seen: the reader's own, into that generation of that page."""
         event = sight.event
         return self._writes.get((event.request, event.attempt, sight.page, sight.gen, sight.layer), [])
+
+    def exactly(self, sight: Sight) -> list[Write]:
+        """Those that brought exactly the range that was seen: only their fingerprints can be compared."""
+        size = sight.end - sight.start
+        return [write for write in self.of(sight) if write.bytes == size and self._starts_at(write) == sight.start]
+
+    def _starts_at(self, write: Write) -> int | None:
+        spans = self._memory.spans(write.posted.instance, write.address, write.bytes)
+        return spans[0].start if len(spans) == 1 else None

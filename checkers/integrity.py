@@ -42,7 +42,7 @@ class _Judge:
 
     def compare(self, sight: Sight) -> None:
         """One fingerprint against the source bytes of its content key."""
-        own = [write for write in self.sources.of(sight) if sight.start == 0 and write.bytes == sight.end]
+        own = self.sources.exactly(sight)
         if not own:
             self._without_source(sight)
             return

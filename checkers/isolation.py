@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from checkers.consumers import CONSUMING
 from checkers.control import trespasses
+from checkers.granted_writes import NIC
 from checkers.late_writes import Late, LateWrites, writer_of
-from checkers.ledger_view import Ledger
+from checkers.ledger_view import Grant, Ledger
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number, numbers, when_ms
@@ -150,6 +151,12 @@ def _foreign_sources(history: History) -> list[Finding]:
     return findings
 
 
+def _reach(grant: Grant) -> str:
+    if grant.opened.data["to"] == NIC:
+        return f"a write of {grant.writer} could still read it"
+    return f"{grant.writer} could still write to it"
+
+
 def _exposures(history: History, told: set[int]) -> list[Finding]:
     """Generations that ended while somebody could still write there, and nobody is seen to have done so."""
     findings = []
@@ -167,7 +174,7 @@ def _exposures(history: History, told: set[int]) -> list[Finding]:
                     owner=life.owner,
                     writer=grant.writer,
                     when=when_ms(history, life.ended),
-                    what=f"page {life.page} gen {life.gen} ended while {grant.writer} could still write to it",
+                    what=f"page {life.page} gen {life.gen} ended while {_reach(grant)}",
                     events=numbers(grant.opened, life.ended),
                 )
             )

@@ -55,13 +55,19 @@ class LateWrites:
                 self._late(write, span, f"landed outside of page {posted.page} layer {write.layer}, which was granted")
                 continue
             life = self._ledger.life(span.instance, span.page, posted.gen)
-            if life is None or not life.grants_of(posted):
+            grants = life.grants_of(posted) if life is not None else []
+            granted = max((grant.opened.data["bytes"] for grant in grants), default=0)
+            if life is None or not grants:
                 if self._history.lost:
                     self.doubts.append(f"no grant for write {write.id}, and events are lost")
                 else:
                     self._late(
                         write, span, f"landed on page {span.page} gen {posted.gen}, which was never granted to it"
                     )
+            elif span.end > granted:
+                self._late(
+                    write, span, f"landed outside of the {granted:,} bytes that were granted of page {span.page}"
+                )
             elif life.ended is not None:
                 self._compare(write, span, life.ended)
 

@@ -6,7 +6,7 @@ The rules stand in `_decide`, in the order in which they apply; the first that f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,7 +97,7 @@ def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     """Derive the verdict from the history alone. A checker that raises answers `unknown`."""
     results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
     injections = certify(history)
-    tokens = _tokens(history)
+    tokens = _answers(history, history.header.scenario.requests)
     failure = _lab_failure(history)
     word, why = _decide(history, results, injections, tokens, failure)
     blocked = history.derived(Schedule).blocked
@@ -138,7 +138,8 @@ def _ask(checker: Checker | None, spec: str, history: History) -> SpecResult:
 def _lab_failure(history: History) -> str | None:
     """What went wrong with the harness itself, if something did."""
     for event in history.by_kind["died"]:
-        return f"{event.data['peer']} died during {event.data['doing']}"
+        what = "the lab failed" if event.data["peer"] == "lab" else f"{event.data['peer']} died"
+        return f"{what} during {event.data['doing']}"
     for event in history.by_kind["scan"]:
         if event.data["foreign"]:
             return f"{event.instance}: page(s) {event.data['foreign']} that nobody was given hold another run's bytes"
@@ -191,7 +192,7 @@ def _unsound(history: History, schedule: Schedule, injections: list[Certificate]
     if history.lost:
         return f"{history.lost} event(s) are lost"
     for certificate in injections:
-        if certificate.state == "not-reached" or certificate.state == "confirmed":
+        if certificate.state in ("confirmed", "not-reached"):
             continue
         return f"injection {certificate.id} is not confirmed: {'; '.join(certificate.why[:2])}"
     written = history.header.certificates
@@ -226,20 +227,20 @@ def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any
             return f"the {phase} phase is missing"
     if not any(event.request == PROBE for event in history.by_kind["finished"]):
         return "the probe request after the drain was not served"
-    for row in tokens:
+    for row in tokens + _answers(history, [PROBE]):
         if row["first_difference"] is not None:
             return f"{row['request']} answered other tokens than alone, and no finding explains it"
     return None
 
 
-def _tokens(history: History) -> list[dict[str, Any]]:
-    """What each finished request answered beside its solo run, in the order of the scenario."""
+def _answers(history: History, requests: Iterable[str]) -> list[dict[str, Any]]:
+    """What each of these answered, each time that it finished, beside its solo run."""
     answers: dict[str | None, list[list[int]]] = defaultdict(list)
     for event in history.by_kind["finished"]:
         answers[event.request].append(event.data["tokens"])
     return [
         {"request": name, "expected": expected, "got": got, "first_difference": _first_difference(expected, got)}
-        for name in history.header.scenario.requests
+        for name in requests
         if (expected := history.header.solo.get(name)) is not None
         for got in answers[name]
     ]

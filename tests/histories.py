@@ -59,6 +59,55 @@ steps:
   - await: {event: finished, request: r2}
 """
 
+LATE_INTO_QUARANTINE = """
+scenario: late-into-quarantine
+about: r1's writes land after the drain of its pages has expired
+requests:
+  r1: {prompt-tokens: 25}
+  r2: {prompt-tokens: 25}
+steps:
+  - hold: {id: w1, write: {request: r1}, count: 4}
+  - submit: r1
+  - await: {event: held, hold: w1}
+  - advance: 10000
+  - advance: 10000
+  - submit: r2
+  - await: {event: finished, request: r2}
+  - release: w1
+"""
+
+STALE_MESSAGE = """
+scenario: stale-message
+about: what prefill says of r1's first attempt arrives while its second is served
+requests:
+  r1: {prompt-tokens: 25}
+steps:
+  - hold: {id: m1, message: {type: written, request: r1, attempt: 1}, count: 2}
+  - submit: r1
+  - await: {event: held, hold: m1}
+  - advance: 10000
+  - hold: {id: m2, message: {type: written, request: r1, attempt: 2}, count: 2}
+  - submit: r1
+  - await: {event: held, hold: m2}
+  - release: m1
+  - release: m2
+  - await: {event: finished, request: r1}
+"""
+
+ABORTED = """
+scenario: aborted
+about: the client gives up while the last of prefill's words is on its way
+requests:
+  r1: {prompt-tokens: 25}
+steps:
+  - hold: {id: m1, message: {type: written, request: r1}, count: 1}
+  - submit: r1
+  - await: {event: held, hold: m1}
+  - abort: r1
+  - release: m1
+  - await: {event: aborted, request: r1}
+"""
+
 LATE_BUT_RIGHTFUL = """
 scenario: slow-network
 about: writes are slow, and nobody gives up on them
@@ -315,7 +364,8 @@ class _Paper:
         for instance in self.pools:
             self.learn(instance, "conductor")
         while due := sorted(
-            (timer for pool in self.pools.values() for timer in pool.timers if timer[0] <= until), key=lambda one: one[0]
+            (timer for pool in self.pools.values() for timer in pool.timers if timer[0] <= until),
+            key=lambda one: one[0],
         ):
             for pool in self.pools.values():
                 pool.timers = [timer for timer in pool.timers if timer is not due[0]]
@@ -633,6 +683,17 @@ class _Paper:
         self.emit("attempt-ended", "prefill", (request.name, request.attempt), why=why)
         for source in request.sources:
             self._release("prefill", request, source, why)
+
+
+def kind(name: str, instance: str | None = None, **fields: Any) -> Callable[[Event], bool]:
+    """A predicate: events of a kind whose fields or data agree."""
+
+    def agrees(event: Event) -> bool:
+        if event.kind != name or (instance is not None and event.instance != instance):
+            return False
+        return all(getattr(event, key, event.data.get(key)) == value for key, value in fields.items())
+
+    return agrees
 
 
 # -- making wrong histories out of right ones
