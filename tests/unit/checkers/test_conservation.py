@@ -72,7 +72,7 @@ def test_a_completion_credited_before_it_happened() -> None:
     history = histories.moved(
         base, kind("grant-closed", "decode", page=0), behind=kind("posted", request="r1", page=1, layer=1)
     )
-    assert "write w1 landed after it" in told(history)
+    assert "write w1 completed after it" in told(history)
 
 
 def test_completions_of_some_layers_only() -> None:
