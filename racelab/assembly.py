@@ -196,10 +196,11 @@ class Workbench:
             recording = self._conduct(alone, list(every_guard), seed, lambda event: None)
             if recording.failure is not None:
                 raise recording.failure
-            answered = [event for event in recording.events if event.kind == "finished" and event.request == name]
-            if len(answered) != 1:
+            answers = (event for event in recording.events if event.kind == "finished" and event.request == name)
+            answer = next(answers, None)
+            if answer is None:
                 raise LabError(f"{name} alone did not answer", next="run scenarios/clean-serving.yaml")
-            self._solo[key] = answered[0].data["tokens"]
+            self._solo[key] = answer.data["tokens"]
         return self._solo[key]
 
 
