@@ -54,6 +54,7 @@ class Recorder:
         """Record one event and return it; its number is final even if the buffer is full."""
         with self._lock:
             self.seq += 1
+            learned, self._learned = self._learned, {}
             event = Event(
                 kind=kind,
                 instance=self.instance,
@@ -66,11 +67,9 @@ class Recorder:
                 attempt=attempt,
                 page=page,
                 gen=gen,
-                after=self._learned,
+                after=learned,
                 data=data,
             )
-            if self._learned:
-                self._learned = {}
             if self.sink is not None:
                 self.sink(event)
             elif len(self._buffer) < self._buffer_events:

@@ -17,6 +17,13 @@ def test_what_was_learned_goes_on_the_next_event_only() -> None:
     assert recorder.record("scan", pages=[], foreign=[]).after == {}
 
 
+def test_what_is_learned_later_does_not_change_earlier_events() -> None:
+    recorder = Recorder("conductor")
+    earlier = recorder.record("phase", phase="drain")
+    recorder.learned("decode", 9, recorder.clock.tick())
+    assert earlier.after == {}
+
+
 def test_a_full_buffer_loses_the_newest_and_says_so() -> None:
     recorder = Recorder("decode", buffer_events=3)
     for number in range(5):
