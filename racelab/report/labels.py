@@ -36,7 +36,7 @@ def step_lines(event: Event, cause: Event | None) -> list[str]:
         case "blocked":
             return [f"stopped: {data['guard']} refused"]
         case "gave-up":
-            return [f"gave up, {data['what']}: {data['why']}"]
+            return [f"gave up, {data['why']}: {data['what']}"]
         case "died":
             return [f"{data['peer']} died"]
     return []

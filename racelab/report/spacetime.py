@@ -45,7 +45,7 @@ def spacetime(scene: Scene, verdict: dict[str, Any], *, standalone: bool = False
     return element(
         "svg",
         *parts,
-        xmlns="http://www.w3.org/2000/svg",
+        xmlns="http://www.w3.org/2000/svg" if standalone else None,
         viewBox=f"0 0 {width:.0f} {height:.0f}",
         width=f"{width:.0f}",
         height=f"{height:.0f}",

@@ -6,6 +6,7 @@ hangs shows what it waits for. Output that is no terminal gets the same lines wi
 
 from __future__ import annotations
 
+import textwrap
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,7 +66,10 @@ class Story:
 
     def begin(self, scenario: Scenario, policy: str, guards: Sequence[str]) -> None:
         """The heading: which schedule, under which guards."""
-        self._line(Text.assemble(("racelab ", "dim"), (scenario.scenario, "bold"), f"  {scenario.about}"))
+        about = " ".join(scenario.about.split())
+        self._line(Text.assemble(("racelab ", "dim"), (scenario.scenario, "bold")))
+        for line in textwrap.wrap(about, min(self.width, PLAIN_WIDTH)):
+            self._line(Text(line))
         guarded = f"guards: {', '.join(guards)}" if guards else "no guard"
         self._line(Text.assemble(("policy ", "dim"), (policy, "bold"), f" ({guarded})"))
         self._line(Text())
@@ -89,8 +93,8 @@ class Story:
         match event.kind:
             case "step":
                 self._begin_step(event)
-            case "step-done" | "blocked" | "gave-up":
-                self._end_step(event)
+            case "step-done" | "blocked" | "gave-up" if self._step is not None:
+                self._end_step(event, self._step)
             case "phase":
                 self._begin_phase(event)
             case "page-private" if not reused:
@@ -98,8 +102,6 @@ class Story:
             case kind if kind in _STYLES:
                 meets = self._book.meets(event) if kind == "landed" else None
                 self._pending.append(Told(event, meets or ""))
-                if self._step is None:
-                    self._tell_pending()
 
     def _reused(self, event: Event) -> bool:
         """Whether a page goes to somebody after it was somebody else's."""
@@ -123,12 +125,12 @@ class Story:
         self.console.print(text, end="", soft_wrap=True, highlight=False)
         self.console.file.flush()
 
-    def _end_step(self, event: Event) -> None:
+    def _end_step(self, event: Event, step: Event) -> None:
         style = _STYLES.get(event.kind, "dim")
         why = Text(self._why(event), style=style)
-        took = milliseconds((wall_us(event.hlc) - wall_us(self._step.hlc)) / 1000) if self._step else ""
+        took = milliseconds((wall_us(event.hlc) - wall_us(step.hlc)) / 1000)
         room = self.width - 6 - _STEP_COLUMN - _MS_COLUMN
-        if self._step is not None and self._column <= 6 + _STEP_COLUMN - 2 and why.cell_len <= room:
+        if self._column <= 6 + _STEP_COLUMN - 2 and why.cell_len <= room:
             gap = " " * (6 + _STEP_COLUMN - self._column)
         else:
             self._finish_line()
@@ -143,10 +145,12 @@ class Story:
         if event.kind == "blocked":
             return f"REFUSED by the guard {event.data['guard']}"
         if event.kind == "gave-up":
-            return f"gave up ({event.data['what']}): {event.data['why']}"
+            return f"gave up, {event.data['why']}: {event.data['what']}"
         cause = self._events.get(_place(event.data.get("by")))
         if cause is None or cause.instance == event.instance:
             return str(event.data["why"])
+        if cause.kind == "refused":
+            return f"{cause.instance}: {cause.data['guard']} refuses {cause.data['refuses']}"
         return told(cause)
 
     # -- the lines beneath a step

@@ -42,7 +42,12 @@ def choose(history: History, verdict: dict[str, Any], form: Form) -> Window:
     """The events to draw. What comes after the drain, and what is far from the evidence, is left out and said."""
     receiver = next((event.instance for event in history.of("granted", "admitted", "submitted")), None)
     evidence = evidence_names(verdict)
-    all_drawn = [event for event in history.events if _followed(event, receiver, form)]
+    blocked = {event.data["n"] for event in history.of("blocked")}
+    all_drawn = [
+        event
+        for event in history.events
+        if _followed(event, receiver, form) and not (event.kind == "step-done" and event.data["n"] in blocked)
+    ]
     drawn = _before_phase(all_drawn, evidence, form.until)
     notes = []
     if len(drawn) < len(all_drawn):

@@ -124,7 +124,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "step": lambda e, d: f"step {d.get('n')}: {d.get('text')}",
     "step-done": lambda e, d: f"step {d.get('n')} is over: {d.get('why')}",
     "blocked": lambda e, d: f"step {d.get('n')} was stopped by the guard {d.get('guard')}",
-    "gave-up": lambda e, d: f"step {d.get('n')} cannot go on ({d.get('what')}): {d.get('why')}",
+    "gave-up": lambda e, d: f"step {d.get('n')} cannot go on, {d.get('why')}: {d.get('what')}",
     "died": lambda e, d: f"{d.get('peer')} died during {d.get('doing')}",
     "page-private": lambda e, d: f"{ticket(e)} goes to {who(e)}",
     "page-draining": _moved("DRAINING"),

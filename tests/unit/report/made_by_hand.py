@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from racelab.evidence.events import Event
+from racelab.evidence.fingerprint import fingerprint
 from racelab.evidence.history import Header, History
 from racelab.scenario import Scenario, loads
 
@@ -23,15 +24,15 @@ steps:
 - hold: {id: w1, write: {request: r1}, count: 4}
 - submit: r1
 - await: {event: held, hold: w1}
-- advance: 10001
+- advance: 10000
 - await: {event: timed-out, request: r1}
 - await: {event: page-free, request: r1, count: 2}
 - hold: {id: n2, message: {type: written, request: r2}, count: 2}
 - submit: r2
+- await: {event: admitted, request: r2}
 - expect: {claim: reuses, request: r2, of: r1}
 - await: {event: held, hold: n2}
 - release: w1
-- await: {event: landed, request: r1, count: 4}
 - release: n2
 - await: {event: finished, request: r2}
 expected: {eager: reproduced, ledger: prevented}
@@ -121,7 +122,7 @@ class Tape:
             address=BASE + layer * (1 << 20) + page * LAYER_BYTES,
             bytes=LAYER_BYTES,
             source_page=chunk,
-            fingerprint=f"{hash((request, chunk, layer)) & (2**64 - 1):016x}",
+            fingerprint=fingerprint(f"{request} {chunk} {layer}".encode()),
         )
 
 
@@ -149,7 +150,7 @@ def _held_writes(tape: Tape) -> list[Event]:
     """Prefill posts four writes of r1; the wire gate stops each."""
     step = tape.step("submit r1")
     _take_pages(tape, "r1", [5, 4], 1, step)
-    tape.done("decode took it", tape.events[-1])
+    tape.done("decode took it as attempt 1", step)
     tape.step("await held: everything that w1 asked for")
     held = []
     for chunk, page in enumerate([5, 4]):
@@ -173,10 +174,16 @@ def _held_writes(tape: Tape) -> list[Event]:
     return held
 
 
+def _await_admitted(tape: Tape) -> None:
+    admitted = next(event for event in tape.events if event.kind == "admitted" and event.request == "r2")
+    tape.step("await admitted request r2")
+    tape.done("decode reported admitted r2", admitted)
+
+
 def _time_out(tape: Tape) -> Event:
-    tape.step("advance the clock by 10,001 ms")
-    tape.virtual_ms = 10_001
-    timed_out = tape.at("decode", "timed-out", "r1", waited_ms=10_001)
+    tape.step("advance the clock by 10,000 ms")
+    tape.virtual_ms = 10_000
+    timed_out = tape.at("decode", "timed-out", "r1", waited_ms=10_000)
     tape.message("abort", "decode", "prefill", "r1")
     tape.done("every clock moved", timed_out)
     tape.step("await timed-out request r1")
@@ -240,24 +247,25 @@ def eager() -> tuple[History, dict[str, Any]]:
     tape.done("armed", tape.at("bus", "armed", hold="n2", gate="bus", match={"type": "written"}, count=2))
     step = tape.step("submit r2")
     _take_pages(tape, "r2", [4, 5], 2, step)
-    tape.done("decode took it", tape.events[-1])
-    tape.do("expect that r2 holds a page that r1 held", "r2 holds pages 4 and 5, which r1 held")
+    tape.done("decode took it as attempt 1", step)
+    _await_admitted(tape)
+    tape.do("expect that r2 holds a page that r1 held", "r2 has page(s) [4, 5] of r1")
     tape.step("await held: everything that n2 asked for")
     messages = []
     for sent, identity in _direct_writes(tape, "r2", [4, 5], 2):
         stopped = tape.at("bus", "held", "r2", after=sent, hold="n2", what=identity, type="written")
         messages.append((identity, stopped))
-    tape.done("all 2 messages of n2 are held", stopped)
-    tape.do("release w1")
-    tape.step("await landed request r1, count 4")
+    tape.done("bus reported held r2", stopped)
+    tape.step("release w1")
     landed = _land(tape, held)
-    tape.done("landed four times", landed[-1])
-    tape.do("release n2")
-    tape.step("await finished request r2")
-    for identity, stopped in messages:
+    tape.done("wire reported landed r1 page 4 gen 1", landed[-1])
+    tape.step("release n2")
+    for identity, _ in messages:
         tape.at("bus", "released", "r2", hold="n2", what=identity, type="written")
-        tape.at("bus", "delivered", "r2", hold="n2", what=identity, type="written")
-        tape.at("decode", "received", "r2", after=stopped, id=identity, type="written", **{"from": "prefill"})
+        delivered = tape.at("bus", "delivered", "r2", hold="n2", what=identity, type="written")
+        tape.at("decode", "received", "r2", after=delivered, id=identity, type="written", **{"from": "prefill"})
+    tape.done("bus reported delivered r2", delivered)
+    tape.step("await finished request r2")
     finished = _finish(tape, "r2", [31, 87, 12, 4])
     tape.done("r2 finished", finished)
     for page in (4, 5):
@@ -282,21 +290,35 @@ def ledger() -> tuple[History, dict[str, Any]]:
     by = [refused.instance, refused.seq]
     tape.at("conductor", "blocked", after=refused, n=step.data["n"], guard="drain-before-free", by=by)
     tape.at("conductor", "phase", phase="aftermath")
-    tape._steps += 1
+    tape.done(why, refused)
+    tape.step("hold n2: 2 message(s) with type written, request r2")
+    tape.done("the gate is armed", tape.at("bus", "armed", hold="n2", gate="bus", match={"type": "written"}, count=2))
     step = tape.step("submit r2")
     _take_pages(tape, "r2", [3, 2], 1, step)
-    for _, identity in _direct_writes(tape, "r2", [3, 2], 1):
-        tape.at("decode", "received", "r2", id=identity, type="written", **{"from": "prefill"})
-    tape.done("decode took it", tape.events[-1])
-    tape.do("release w1")
-    step = tape.step("await landed request r1, count 4")
+    tape.done("decode took it as attempt 1", step)
+    _await_admitted(tape)
+    tape.step("expect that r2 holds a page that r1 held")
+    tape.done("r1's pages were kept", refused)
+    tape.step("await held: everything that n2 asked for")
+    messages = []
+    for sent, identity in _direct_writes(tape, "r2", [3, 2], 1):
+        stopped = tape.at("bus", "held", "r2", after=sent, hold="n2", what=identity, type="written")
+        messages.append(identity)
+    tape.done("bus reported held r2", stopped)
+    tape.step("release w1")
     landed = _land(tape, held)
-    tape.done("landed four times", landed[-1])
+    tape.done("wire reported landed r1 page 4 gen 1", landed[-1])
     ack = tape.message("abort-ack", "prefill", "decode", "r1")
     for page in (5, 4):
         tape.at("decode", "grant-closed", "r1", page=page, gen=1, evidence="abort-ack, clean", by=ack.data["id"])
         tape.at("decode", "page-free", "r1", page=page, gen=1, from_="DRAINING", why="stop evidence")
-    step = tape.step("await finished request r2")
+    tape.step("release n2")
+    for identity in messages:
+        tape.at("bus", "released", "r2", hold="n2", what=identity, type="written")
+        delivered = tape.at("bus", "delivered", "r2", hold="n2", what=identity, type="written")
+        tape.at("decode", "received", "r2", after=delivered, id=identity, type="written", **{"from": "prefill"})
+    tape.done("bus reported delivered r2", delivered)
+    tape.step("await finished request r2")
     tape.done("r2 finished", _finish(tape, "r2", SOLO["r2"]))
     for page in (3, 2):
         tape.at("decode", "page-free", "r2", page=page, gen=1, from_="PRIVATE", why="finished")
