@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             "specs": self.specs,
             "unknown": {spec: result.why for spec, result in self.results.items() if result.outcome == "unknown"},
             "coverage": {spec: result.coverage for spec, result in self.results.items()},
-            "evidence": msgspec.to_builtins(self.evidence),
+            "evidence": msgspec.json.decode(msgspec.json.encode(self.evidence)),
             "injections": [certificate.to_json() for certificate in self.injections],
             "tokens": self.tokens,
             "checks": self.checks,

@@ -1,0 +1,224 @@
+"""The verdict's rules, in their order, and its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import histories
+import msgspec
+import pytest
+from histories import kind
+
+from checkers import conservation, finality, integrity, isolation
+from racelab.evidence import history as histories_on_disk
+from racelab.evidence.certificates import certify
+from racelab.evidence.history import History
+from racelab.evidence.result import Checker, Finding, SpecResult
+from racelab.verdict import Verdict, judge, worst
+
+CHECKERS: Mapping[str, Checker] = {
+    module.SPEC: module.check for module in (isolation, integrity, finality, conservation)
+}
+
+
+def judged(history: History, **changed: Checker) -> Verdict:
+    return judge(history, {**CHECKERS, **changed})
+
+
+def says(outcome: str) -> Checker:
+    finding = Finding(spec="any", grade="reached", instance="decode", what="somebody did something")
+
+    def check(history: History) -> SpecResult:
+        findings = [finding] if outcome == "violated" else []
+        return SpecResult(spec="any", outcome=outcome, findings=findings, why="reasons")  # type: ignore[arg-type]
+
+    return check
+
+
+def test_a_late_write_under_eager_is_reproduced() -> None:
+    verdict = judged(histories.play(histories.LATE_WRITE))
+    assert verdict.verdict == "reproduced"
+    assert verdict.specs["isolation"] == "violated"
+    assert verdict.evidence[0].spec == "isolation"
+    assert verdict.tokens[0]["request"] == "r2"
+    assert verdict.tokens[0]["first_difference"] == 0
+    assert verdict.blocked_at is None
+
+
+def test_a_late_write_under_ledger_is_prevented() -> None:
+    verdict = judged(histories.play(histories.LATE_WRITE, histories.LEDGER))
+    assert verdict.verdict == "prevented"
+    assert verdict.blocked_at == {"step": 6, "guard": "drain-before-free"}
+    assert set(verdict.specs.values()) == {"held"}
+    assert verdict.tokens[0]["first_difference"] is None
+
+
+def test_clean_serving_is_not_reproduced() -> None:
+    verdict = judged(histories.play(histories.CLEAN))
+    assert (verdict.verdict, verdict.exit_code) == ("not-reproduced", 0)
+
+
+def test_another_specification_is_moved() -> None:
+    verdict = judged(histories.play(histories.LATE_WRITE), isolation=says("held"))
+    assert verdict.verdict == "moved"
+    assert "isolation held, and integrity is violated" in verdict.why
+
+
+def test_a_violation_that_no_specification_was_named_for_is_moved() -> None:
+    assert judged(histories.play(histories.LOST_WRITE)).verdict == "moved"
+
+
+def test_the_named_specification_unknown_is_inconclusive_even_if_another_is_violated() -> None:
+    verdict = judged(histories.play(histories.LATE_WRITE), isolation=says("unknown"))
+    assert verdict.verdict == "inconclusive"
+    assert verdict.why == "whether isolation held is unknown: reasons"
+
+
+def test_any_unknown_keeps_a_run_from_passing() -> None:
+    assert judged(histories.play(histories.CLEAN), finality=says("unknown")).verdict == "inconclusive"
+
+
+def test_a_checker_that_crashes_is_unknown() -> None:
+    def crash(history: History) -> SpecResult:
+        raise KeyError("oops")
+
+    verdict = judged(histories.play(histories.CLEAN), integrity=crash)
+    assert (verdict.verdict, verdict.specs["integrity"]) == ("inconclusive", "unknown")
+    assert "its checker failed: KeyError: 'oops'" in verdict.why
+
+
+def test_a_missing_checker_is_unknown() -> None:
+    verdict = judge(histories.play(histories.CLEAN), {})
+    assert set(verdict.specs.values()) == {"unknown"}
+    assert verdict.verdict == "inconclusive"
+
+
+def test_an_injection_that_is_not_confirmed_is_inconclusive() -> None:
+    verdict = judged(histories.without(histories.play(histories.LATE_WRITE), kind("look")))
+    assert verdict.verdict == "inconclusive"
+    assert "injection w1 is not confirmed" in verdict.why
+
+
+def test_lost_events_are_inconclusive() -> None:
+    base = histories.play(histories.LATE_WRITE)
+    verdict = judged(History(base.header, [event for event in base.events if not kind("read")(event)]))
+    assert verdict.verdict == "inconclusive"
+    assert verdict.checks["events_lost"] > 0
+
+
+def gave_up(base: History) -> History:
+    return histories.with_extra(
+        base,
+        kind("step", n=3),
+        kind="gave-up",
+        data={"n": 3, "why": "starved", "what": "the system is at rest without it"},
+    )
+
+
+def test_giving_up_is_diverged() -> None:
+    verdict = judged(gave_up(histories.play(histories.CLEAN)))
+    assert (verdict.verdict, verdict.exit_code) == ("diverged", 3)
+    assert verdict.why == "step 3 could not go on: starved: the system is at rest without it"
+
+
+def test_a_death_is_a_lab_failure() -> None:
+    history = histories.with_extra(
+        histories.play(histories.CLEAN), kind("step", n=3), kind="died", data={"peer": "decode", "doing": "step 3"}
+    )
+    verdict = judged(history)
+    assert (verdict.verdict, verdict.exit_code) == ("inconclusive", 4)
+    assert verdict.lab_failure == verdict.why == "decode died during step 3"
+
+
+def test_foreign_bytes_are_a_lab_failure() -> None:
+    verdict = judged(histories.changed(histories.play(histories.CLEAN), kind("scan"), data={"foreign": [4]}))
+    assert (verdict.verdict, verdict.exit_code) == ("inconclusive", 4)
+
+
+@pytest.mark.parametrize("phase", ["release", "drain", "probe"])
+def test_every_phase_after_the_schedule_is_needed(phase: str) -> None:
+    base = histories.play(histories.CLEAN)
+    verdict = judged(histories.without(base, lambda event: kind("phase", phase=phase)(event)))
+    assert verdict.verdict == "inconclusive"
+    assert verdict.why == f"the {phase} phase is missing"
+
+
+def test_a_probe_that_was_not_served_is_no_pass() -> None:
+    base = histories.play(histories.CLEAN)
+    history = histories.changed(base, kind("finished", request="probe"), kind="failed", data={"why": "no pages"})
+    assert judged(history).why == "the probe request after the drain was not served"
+
+
+def test_steps_that_did_not_run_are_no_pass() -> None:
+    base = histories.play(histories.CLEAN)
+    gone = ("step", "step-done")
+    history = histories.without(base, lambda event: event.kind in gone and event.data["n"] == 4)
+    assert judged(history).why.startswith("only 3 of 4 steps ran; next was: await finished")
+
+
+def test_wrong_tokens_without_a_finding_are_no_pass_and_no_violation() -> None:
+    base = histories.play(histories.CLEAN)
+    verdict = judged(histories.changed(base, kind("finished", request="r2"), data={"tokens": [1, 2, 3, 4]}))
+    assert verdict.verdict == "inconclusive"
+    assert verdict.why == "r2 answered other tokens than alone, and no finding explains it"
+
+
+def test_a_block_needs_its_refusal() -> None:
+    base = histories.play(histories.LATE_WRITE, histories.LEDGER)
+    for tampered in (
+        histories.changed(base, kind("blocked"), data={"guard": "quarantine-on-expiry"}),
+        histories.changed(base, kind("blocked"), data={"by": None}),
+        histories.changed(base, kind("blocked"), data={"by": ["decode", 1]}),
+    ):
+        verdict = judged(tampered)
+        assert verdict.verdict == "inconclusive"
+        assert "no refusal by" in verdict.why
+
+
+def test_the_headers_certificates_must_be_those_of_the_events() -> None:
+    base = histories.play(histories.LATE_WRITE)
+    base.header.certificates = [certificate.to_json() for certificate in certify(base)]
+    assert judged(base).verdict == "reproduced"
+    base.header.certificates[0]["state"] = "mismatch"
+    verdict = judged(base)
+    assert verdict.verdict == "inconclusive"
+    assert "not those that its events give" in verdict.why
+
+
+def test_the_same_verdict_from_the_file(tmp_path: histories_on_disk.Path) -> None:
+    base = histories.play(histories.LATE_WRITE)
+    base.header.certificates = [certificate.to_json() for certificate in certify(base)]
+    base.write(tmp_path / histories_on_disk.HISTORY_FILE)
+    again = histories_on_disk.read(tmp_path)
+    assert judged(again).to_json() == judged(base).to_json()
+
+
+@pytest.mark.parametrize(("expected", "code"), [("reproduced", 0), (None, 0), ("prevented", 1), ("not-reproduced", 1)])
+def test_exit_codes_by_expectation(expected: str | None, code: int) -> None:
+    history = histories.play(histories.LATE_WRITE)
+    history.header.expected = expected
+    assert judged(history).exit_code == code
+
+
+def test_the_worst_exit_code_of_many_runs() -> None:
+    assert worst([0, 1, 0]) == 1
+    assert worst([0, 3, 1]) == 3
+    assert worst([4, 3, 1, 0]) == 4
+    assert worst([]) == 0
+
+
+def test_the_json_has_the_contracts_keys() -> None:
+    contract = {
+        "scenario", "target", "policy", "without", "cluster", "transport", "seed", "runs", "verdict", "expected",
+        "label", "specs", "evidence", "injections", "tokens", "checks", "blocked_at", "run_dir",
+    }  # fmt: skip
+    data = judged(histories.play(histories.LATE_WRITE)).to_json(run_dir="runs/x", runs=3)
+    assert contract <= set(data)
+    assert (data["runs"], data["run_dir"]) == (3, "runs/x")
+    assert set(data["evidence"][0]) >= {
+        "spec", "grade", "instance", "page", "gen", "owner", "writer", "bytes", "when", "what"
+    }  # fmt: skip
+    assert set(data["checks"]) == {
+        "fingerprints_compared", "mismatches", "ledger_violations", "events", "events_lost"
+    }  # fmt: skip
+    assert msgspec.json.decode(msgspec.json.encode(data)) == data
