@@ -94,7 +94,9 @@ def _property(trace: Trace, binding: Binding) -> Property:
             line=trace.line,
             next="give a trace of a violated property",
         )
-    name = trace.property_name or {"temporal": ANY_TEMPORAL, "deadlock": DEADLOCK}.get(trace.kind, "unknown")
+    name = trace.property_name or {"temporal": ANY_TEMPORAL, "deadlock": DEADLOCK}.get(trace.kind)
+    if name is None:  # the format does not say: any specification that is violated will do
+        return Property(spec=None, expected={"eager": "moved"})
     if name not in binding.properties:
         known = list(binding.properties)
         raise BindingError(
@@ -357,7 +359,9 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
 def _violation(trace: Trace) -> str:
     if trace.kind == "deadlock":
         return "a deadlock"
-    return f"a violation of {trace.property_name or 'a temporal property'}"
+    if trace.kind == "temporal" and trace.property_name is None:
+        return "a violation of a temporal property"
+    return f"a violation of {trace.property_name or 'a property that it does not name'}"
 
 
 __all__ = ["Converted", "Explained", "convert"]

@@ -52,11 +52,12 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 class Property(msgspec.Struct, frozen=True, kw_only=True):
     """What a violated property of the model is in words of racelab.
 
-    `expected` overrides, policy by policy, what a counterexample is expected to do: `reproduced`
-    under `eager`, and under `ledger` `prevented` if a guard refuses one of its steps.
+    `spec` is null if it is none of the four. `expected` overrides, policy by policy, what a
+    counterexample is expected to do: `reproduced` under `eager`, and under `ledger` `prevented` if
+    a guard refuses one of its steps.
     """
 
-    spec: Specification
+    spec: Specification | None
     expected: dict[str, Expected] = {}
 
 

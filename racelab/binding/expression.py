@@ -167,7 +167,8 @@ def _index(function: Evaluate, key: Evaluate) -> Evaluate:
         if isinstance(of, tuple) and type(at) is int and 1 <= at <= len(of):
             return of[at - 1]
         if isinstance(of, Function):
-            for candidate in (at, ModelValue(at)) if isinstance(at, str) else (at,):
+            # a key may have become a string on its way through JSON, or been a model value before
+            for candidate in (at, ModelValue(at) if isinstance(at, str) else word(at)):
                 if candidate in of:
                     return of[candidate]
         raise Undefined(f"{_short(of)} has no {_short(at)}")

@@ -54,7 +54,6 @@ class _Namer:
         self.trace = trace
         self.binding = binding
         self.source = source
-        self.short = {variable: variable.rsplit("::", 1)[-1] for variable in trace.variables}
 
     def name(self, index: int) -> Named:
         step = self.trace.steps[index]
@@ -91,7 +90,7 @@ class _Namer:
 
     def plain(self, state: State) -> State:
         """The state under the binding's names: Quint prefixes a variable with its instances."""
-        return {self.short[variable]: value for variable, value in state.items()}
+        return {variable.rsplit("::", 1)[-1]: value for variable, value in state.items()}
 
     def parameters(self, rule: Rule, action: Action) -> dict[str, Value]:
         """The action's arguments by name; a binding names those that come by position."""

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from racelab.errors import TraceError
-from racelab.traces import tlc_text
+from racelab.traces import itf, ndjson, spin, tlc_json, tlc_text, tlc_tool
 from racelab.traces.trace import Trace
 
 Reader = Callable[[str, str], list[Trace]]
 
-_TLC_TEXT = re.compile(r"^(?:TLC2 Version |State \d+: |Error: |Starting SANY)", re.MULTILINE)
+FORMATS: dict[str, Reader] = {
+    "TLC text": tlc_text.read,
+    "TLC -tool": tlc_tool.read,
+    "TLC -dumpTrace json": tlc_json.read,
+    "ITF (Apalache, Quint)": itf.read,
+    "SPIN text": spin.read,
+    "ndjson": ndjson.read,
+}
 
-FORMATS = ("TLC text",)
+_TLC_TEXT = re.compile(r"^(?:TLC2 Version |State \d+: |Error: |Starting SANY)", re.MULTILINE)
+_SPIN_TEXT = re.compile(r"^(?:spin: |\s*ACT \w|\s*\d+:\tproc )", re.MULTILINE)
+_FIRST_KEY = re.compile(r'"([^"]*)"\s*:')
 
 
 def read(path: str | Path) -> Trace:
@@ -39,7 +50,7 @@ def _text(path: str | Path) -> str:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise TraceError(f"cannot be read: {error.strerror}", file=path, next="check the path") from None
+        raise TraceError(f"cannot be read: {error.strerror}", file=path, line=1, next="check the path") from None
     encoding = "utf-8-sig"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
@@ -47,14 +58,46 @@ def _text(path: str | Path) -> str:
 
 
 def _reader(text: str, file: str) -> Reader:
+    start = text.lstrip()
+    if start.startswith(("{", "[")):
+        return _json_reader(start)
+    if "@!@!@STARTMSG" in text:
+        return tlc_tool.read
     if _TLC_TEXT.search(text):
         return tlc_text.read
+    if _SPIN_TEXT.search(text):
+        return spin.read
     raise TraceError(
-        "is of no format that racelab reads" if text.strip() else "is empty",
+        "is of no format that racelab reads" if start else "is empty",
         file=file,
         line=1,
         next=f"give the output of a model checker: {', '.join(FORMATS)}",
     )
 
 
-__all__ = ["read", "read_all"]
+def _json_reader(start: str) -> Reader:
+    """Which JSON it is. One that is cut is told by its first key, so that its reader says where."""
+    first, _, rest = start.partition("\n")
+    data = _loaded(first if rest.strip() else start)
+    if isinstance(data, dict) and rest.strip():
+        return ndjson.read  # a whole object, and more lines
+    if data is None:
+        data = _loaded(start)
+    if isinstance(data, list) or (data is None and start.startswith("[")):
+        return tlc_json.read
+    keys = data.keys() if isinstance(data, dict) else set(_FIRST_KEY.findall(start[:200])[:1])
+    if keys & {"counterexample", "state"} or (isinstance(data, dict) and isinstance(data.get("action"), list)):
+        return tlc_json.read
+    if keys & {"#meta", "states", "vars"}:
+        return itf.read
+    return ndjson.read
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+__all__ = ["FORMATS", "read", "read_all"]

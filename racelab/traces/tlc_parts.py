@@ -13,6 +13,10 @@ from racelab.traces.values import Value
 Line = tuple[int, str]
 """A line of the file and its number."""
 
+_VERSION = re.compile(r"TLC2 Version (\S+)")
+_MODULE = re.compile(r"Parsing file (?:.*[/\\])?(\w+)\.tla\b")
+_FINISHED = re.compile(r"Finished in .+ at \(.+\)\s*")
+_HEADINGS = ("The behavior up to this point is", "The following behavior constitutes a counter-example")
 _HEADER = re.compile(r"<(.*?) ?line (\d+), col (\d+) to line (\d+), col (\d+) of module ([^\s>]+)>", re.DOTALL)
 _CALL = re.compile(r"([\w!]+)(\(.*\))?", re.DOTALL)
 _VARIABLE = re.compile(r"(?:/\\ )?([\w!:]+) =(?: |$)")
@@ -107,7 +111,7 @@ class StateReader:
 
 @dataclass(slots=True)
 class Draft:
-    """A trace that is being read."""
+    """A behaviour that is being read; the first state comes with the sentence that announces it or after."""
 
     kind: Kind
     property_name: str | None
@@ -122,11 +126,6 @@ class Draft:
     def ended(self) -> bool:
         """Whether a lasso or stuttering closed it: no state may follow."""
         return self.loop is not None or self.stuttering
-
-    @property
-    def last(self) -> State:
-        """The state that the next one is read against."""
-        return self.steps[-1].state if self.steps else {}
 
     def finish(self, file: str, format: str, checker: str, modules: list[str]) -> Trace:
         """The Trace; modules that only locations name come last."""
@@ -147,4 +146,116 @@ class Draft:
         )
 
 
-__all__ = ["Draft", "Line", "StateReader", "action", "violation"]
+class Behaviours:
+    """The behaviours of one output, as its sentences and states come in, in either format."""
+
+    def __init__(self, file: str, format: str) -> None:
+        self.file = file
+        self.format = format
+        self.checker = ""
+        self.modules: list[str] = []
+        self.finished = False
+        self.said_good = False
+        self._drafts: list[Draft] = []
+        self._errors: list[Draft] = []
+        self._states = StateReader(file)
+
+    def note(self, line: str) -> bool:
+        """Take in a line that both formats have: version, module, last line. Whether it was one."""
+        if match := _VERSION.match(line):
+            self.checker = f"TLC {match[1]}"
+        elif match := _MODULE.match(line):
+            self.modules.append(match[1])
+        elif _FINISHED.fullmatch(line):
+            self.finished = True
+        elif line.startswith("Model checking completed. No error"):
+            self.said_good = True
+        else:
+            return False
+        return True
+
+    def sentence(self, sentence: str, line: int) -> bool:
+        """What was violated, or what went wrong. Whether the initial state stands right below it."""
+        if sentence.startswith(_HEADINGS):
+            return False
+        kind, name = violation(sentence)
+        self._errors.append(Draft(kind, name, sentence.strip(), line))
+        return "by the initial state:" in sentence
+
+    def initial(self, body: list[Line], line: int) -> None:
+        """The state that violates a property by itself."""
+        self._drafts.append(self._errors[-1])
+        self._add(self._drafts[-1], None, body, line)
+
+    def state(self, index: int, header: str, body: list[Line], line: int) -> None:
+        """One state, with its number and header; or stuttering, which has a number but no variables."""
+        draft = self._draft(index, line)
+        if header.strip() == "Stuttering":
+            draft.stuttering = True
+        else:
+            self._add(draft, action(header, self.file, line), body, line)
+
+    def back(self, index: int, header: str | None, line: int) -> None:
+        """The behaviour goes back to state `index`."""
+        if not self._drafts or not 1 <= index <= len(self._drafts[-1].steps) or self._drafts[-1].ended:
+            raise self.error(f"goes back to state {index}, which is not in this behaviour", line)
+        draft = self._drafts[-1]
+        draft.loop = index - 1
+        draft.loop_action = action(header, self.file, line) if header else None
+
+    def finish(self, last: str, lines: int) -> list[Trace]:
+        """The traces; `last` is how the output's last line begins, `lines` how many there are.
+
+        Raises:
+            TraceError: the output is cut, or there is no behaviour in it.
+        """
+        if self.checker and not self.finished:
+            raise self.error(
+                f"the output is cut: expected {last}, found the end of the file",
+                lines,
+                next="let TLC finish and keep all it prints, or give the part from 'Error:' on alone",
+            )
+        if not self._drafts:
+            raise self._nothing(lines)
+        checker = self.checker or "TLC"
+        return [draft.finish(self.file, self.format, checker, self.modules) for draft in self._drafts]
+
+    def error(self, what: str, line: int, next: str | None = None) -> TraceError:
+        """A TraceError of this file."""
+        return TraceError(what, file=self.file, line=line, next=next or "make the output anew and keep all of it")
+
+    def _draft(self, index: int, line: int) -> Draft:
+        """The behaviour that state `index` belongs to: state 1 begins one."""
+        if index == 1:
+            known = self._errors[-1] if self._errors else Draft("unknown", None, "", line)
+            if known in self._drafts:  # with -continue a property may be violated twice
+                known = Draft(known.kind, known.property_name, known.message, known.line)
+            self._drafts.append(known)
+        expected = len(self._drafts[-1].steps) + 1 if self._drafts else 1
+        if index != expected or self._drafts[-1].ended:
+            raise self.error(f"expected state {expected}, found state {index}", line)
+        return self._drafts[-1]
+
+    def _add(self, draft: Draft, reached_by: Action | None, body: list[Line], line: int) -> None:
+        before = draft.steps[-1].state if draft.steps else {}
+        if not body and not before:
+            raise self.error("expected the variables of the state, '/\\ name = value'", line + 1)
+        draft.steps.append(Step(self._states.read(body, before) if body else before, reached_by, line))
+
+    def _nothing(self, lines: int) -> TraceError:
+        """Why there is no counterexample in an output that is whole."""
+        if self._errors:
+            first = self._errors[0]
+            return self.error(
+                f"TLC stopped without a behaviour: {first.message}",
+                first.line,
+                next="mend the model or its configuration",
+            )
+        if self.said_good:
+            return self.error(
+                "TLC found no error, so there is no counterexample to import", lines, next="nothing to do"
+            )
+        return self.error("expected a behaviour that begins with state 1, found none", lines)
+
+
+__all__ = ["Behaviours", "Line", "StateReader", "action", "violation"]

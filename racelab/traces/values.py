@@ -69,8 +69,8 @@ class Function(Mapping["Value", "Value"]):
 
     __slots__ = ("_hash", "_items")
 
-    def __init__(self, items: Mapping[Value, Value] | Iterable[tuple[Value, Value]]) -> None:
-        self._items: dict[Value, Value] = dict(items)
+    def __init__(self, items: Mapping[str, Value] | Mapping[Value, Value] | Iterable[tuple[Value, Value]]) -> None:
+        self._items: Mapping[Value, Value] = dict(items)  # type: ignore[assignment]  # a str is a Value
         self._hash: int | None = None
 
     def __getitem__(self, key: Value) -> Value:
