@@ -6,11 +6,11 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from racelab.evidence.events import Event
+from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.report.scene import Landing, Scene
 from racelab.report.summary import token_rows
 from racelab.report.window import name
-from racelab.report.words import count_of, listed, who
+from racelab.report.words import count_of, listed, refusal, who
 
 CALLOUT_CHARS = 38
 TITLE_PX = 18.0
@@ -54,6 +54,7 @@ def callouts(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
         *_freed(scene, verdict),
         *_refusals(scene),
         *_landings(scene),
+        *_taken(scene, verdict),
         *_answers(scene, verdict),
     ]
     found += _other_findings(scene, verdict, found)
@@ -112,12 +113,14 @@ def _refusals(scene: Scene) -> list[Callout]:
     found: dict[tuple[Any, ...], list[Event]] = {}
     for event in scene.window.events:
         if event.kind == "refused":
-            found.setdefault((event.data["guard"], event.request, event.data["why"]), []).append(event)
+            key = (event.instance, event.data["guard"], event.data["refuses"], event.request, event.data["why"])
+            found.setdefault(key, []).append(event)
     result = []
-    for (guard, _, why), events in found.items():
-        pages = [event.page for event in events if event.page is not None]
-        of = f" of page{'s' if len(pages) > 1 else ''} {listed(pages)}" if pages else ""
-        line = f"{events[0].data['refuses']}{of} of {who(events[0])}: {why}."
+    for (instance, guard, *_, why), events in found.items():
+        pages = sorted({event.page for event in events if event.page is not None})
+        deed = refusal(events[0]).split(" page")[0]
+        what = f"{deed} page{'s' if len(pages) > 1 else ''} {listed(pages)} of {who(events[0])}" if pages else deed
+        line = f"{instance} is not allowed {what}: {why}."
         result.append(Callout(_y(scene, events[0]), "guard", f"{guard} refuses", [line], events[0].page))
     return result
 
@@ -152,14 +155,49 @@ def _landings(scene: Scene) -> list[Callout]:
     return result
 
 
+def _taken(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
+    """Where a request first took bytes that are not its own."""
+    events = {name(event): event for event in scene.window.events}
+    first: dict[str, Event] = {}
+    writers: dict[str, str] = {}
+    ranges: dict[str, set[Any]] = {}
+    for finding in verdict.get("evidence", []):
+        takers = [events[place] for place in finding.get("events") or [] if place in events]
+        takers = [event for event in takers if event.kind in ("committed", "read")]
+        writer = str(finding.get("writer") or "").split(" ")[0]
+        if finding.get("grade") not in ("consumed", "corrupt") or not takers or not writer:
+            continue
+        taker = min(takers, key=lambda event: event.hlc)
+        whom = str(taker.request)
+        if whom not in first or taker.hlc < first[whom].hlc:
+            first[whom] = taker
+        writers[whom] = writer
+        if finding["grade"] == "corrupt":
+            place = (finding.get("page"), finding.get("layer"), str(finding.get("bytes")))
+            ranges.setdefault(whom, set()).add(place)
+    result = []
+    for whom, event in first.items():
+        count = len(ranges.get(whom, ()))
+        hold = "range of its pages holds" if count == 1 else "ranges of its pages hold"
+        lines = [f"{count} {hold} other bytes than prefill sent for it."] if count else []
+        title = f"{whom} takes {writers[whom]}'s bytes for its own"
+        result.append(Callout(_y(scene, event), "bad", title, lines))
+    return result
+
+
 def _answers(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
     wrong = {row.request: row for row in token_rows(verdict) if row.differs}
+    over: dict[str, str] = {}
     result = []
     for event in scene.window.events:
-        row = wrong.get(str(event.request))
+        whom = str(event.request)
+        row = wrong.get(whom)
         if event.kind == "finished" and row is not None:
             lines = [" ".join(row.got), f"alone it answers {' '.join(row.expected)}"]
-            result.append(Callout(_y(scene, event), "bad", f"{who(event)} answers wrongly", lines))
+            after = f" after it {over[whom].replace('-', ' ')}" if whom in over else ""
+            result.append(Callout(_y(scene, event), "bad", f"{who(event)} answers wrongly{after}", lines))
+        elif event.kind in TERMINAL_KINDS:
+            over[whom] = event.kind
     return result
 
 
@@ -171,7 +209,8 @@ def _other_findings(scene: Scene, verdict: dict[str, Any], told: list[Callout]) 
     for finding in verdict.get("evidence", []):
         places = [events[place] for place in finding.get("events") or [] if place in events]
         sort = (str(finding.get("spec")), str(finding.get("grade")))
-        if not places or sort in seen:
+        shown = sort in (("isolation", "consumed"), ("isolation", "reached"), ("integrity", "corrupt"))
+        if not places or sort in seen or (shown and told):
             continue
         anchor = _y(scene, places[-1])
         seen.add(sort)

@@ -78,16 +78,18 @@ def _evidence(verdict: dict[str, Any]) -> Iterator[Text]:
 
 
 def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
-    rows = [row for row in token_rows(verdict) if row.differs]
-    for row in rows:
+    for row in token_rows(verdict):
+        if not row.differs:
+            continue
+        width = max(len(word) for word in (*row.expected, *row.got))
+        alone = "".join(f" {word:>{width}} " for word in row.expected)
+        here = Text()
+        for index, word in enumerate(row.got):
+            wrong = index in row.different
+            here.append(f"[{word:>{width}}]" if wrong else f" {word:>{width}} ", style="bold red" if wrong else "")
         yield Text()
-        for name, words in (("alone", row.expected), (row.request, row.got)):
-            line = Text(f"{name:<9}", style="dim")
-            for index, word in enumerate(words):
-                wrong = index in row.different
-                marked = f"[{word}]" if wrong and name == row.request else f" {word} "
-                line.append(marked, style=("bold red" if wrong else "") if name == row.request else "")
-            yield line
+        yield Text.assemble((f"{'alone':<9}", "dim"), alone.rstrip())
+        yield Text.assemble((f"{row.request:<9}", "dim"), here)
 
 
 def _foot(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racelab.evidence.events import Event
-from racelab.report.words import count_of, listed, who
+from racelab.report.words import count_of, listed, refusal, who
 
 _UNLABELLED = frozenset(["received", "released", "landed", "delivered", "held"])
 _STEP_KINDS = ("step", "step-done", "blocked", "gave-up", "died", "phase")
@@ -100,7 +100,7 @@ def _label(events: list[Event]) -> str:
         case "grant-closed":
             return f"stop evidence, {_pages(events)}"
         case "refused":
-            return f"refuses {data['refuses']}"
+            return f"refuses {refusal(event).rsplit(' page', 1)[0]}{_times(events)}"
         case "read":
             return f"reads the KV of {who(event)}{_times(events)}"
         case "committed":

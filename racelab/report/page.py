@@ -14,11 +14,12 @@ from racelab.evidence import history as histories
 from racelab.evidence.clock import wall_us
 from racelab.evidence.events import KINDS, Event
 from racelab.evidence.history import History
+from racelab.evidence.naming import start_us
 from racelab.report import palette, scene, spacetime
 from racelab.report.closing import VERDICT_STYLES
 from racelab.report.summary import grouped, headline, label_words, replay_command, spec_rows, token_rows
 from racelab.report.window import evidence_names, name
-from racelab.report.words import CLIENT, milliseconds, phrase, shown, ticket, who
+from racelab.report.words import CLIENT, milliseconds, phrase, shown, size, ticket, who
 from racelab.scenario import read_aloud
 
 REPORT_FILE = "report.html"
@@ -83,7 +84,7 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "pairs": _pairs, "aloud": read_aloud}
+    environment.filters |= {"shown": shown, "pairs": _pairs, "facts": _facts, "aloud": read_aloud}
     return environment.get_template("template.html.j2").render(
         style=Markup(palette.variables(":root") + palette.diagram_style()),
         diagram=Markup(spacetime.spacetime(drawn, verdict)),
@@ -108,13 +109,12 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
 
 def _rows(history: History, verdict: dict[str, Any]) -> list[Row]:
     evidence = evidence_names(verdict)
-    start = history.events[0] if history.events else None
-    return [_row(event, start, name(event) in evidence) for event in history.events] if start else []
+    began_us = start_us(history)
+    return [_row(event, began_us, name(event) in evidence) for event in history.events]
 
 
-def _row(event: Event, start: Event | None, evidence: bool) -> Row:
-    assert start is not None
-    ms = (wall_us(event.hlc) - wall_us(start.hlc)) / 1000
+def _row(event: Event, began_us: int, evidence: bool) -> Row:
+    ms = (wall_us(event.hlc) - began_us) / 1000
     return Row(
         anchor=f"e-{event.instance}-{event.seq}",
         ms=milliseconds(ms).removesuffix(" ms"),
@@ -125,6 +125,27 @@ def _row(event: Event, start: Event | None, evidence: bool) -> Row:
         words=phrase(event) if event.kind in KINDS else shown(event.data),
         evidence=evidence,
     )
+
+
+def _facts(value: Any) -> list[tuple[str, str]]:
+    """What a certificate says, as rows: spans of time in ms, yes and no, nothing that is empty."""
+    if not isinstance(value, dict):
+        return [("", shown(value))]
+    rows = []
+    for key, item in value.items():
+        if item in ([], {}, None, "") or key == "bracket":
+            continue
+        if key.endswith("_ms") and isinstance(item, list | tuple) and len(item) == 2:
+            moments = list(dict.fromkeys(milliseconds(float(moment)) for moment in item))
+            rows.append((key.removesuffix("_ms"), " to ".join(moments)))
+        elif isinstance(item, bool):
+            rows.append((key.replace("_", " "), "yes" if item else "no"))
+        elif key == "bytes" and isinstance(item, int):
+            rows.append((key, size(item)))
+        else:
+            words = milliseconds(item) if key.endswith("_ms") and isinstance(item, int | float) else shown(item)
+            rows.append((key.removesuffix("_ms").replace("_", " "), words))
+    return rows
 
 
 def _pairs(value: Any) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any
 from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
+from racelab.evidence.naming import start_us
 from racelab.report.form import FULL, Form
 from racelab.report.layout import HEAD_PX, Layout, lay_out
 from racelab.report.ownership import Book, Holding
@@ -46,7 +47,7 @@ class Flight:
             return self.back
         if self.landed is not None:
             return self.landed
-        done = self.back is not None and self.back.data.get("code") == 0
+        done = self.back is not None and self.back.data.get("status") == "ok"
         return self.back if done and self.held is None else None
 
 
@@ -105,11 +106,11 @@ class Scene:
     segments: list[Segment]
     landings: list[Landing]
     requests: list[str]
-    start_us: int
+    began_us: int
 
     def ms(self, event: Event) -> float:
-        """Milliseconds since the run's first event."""
-        return (wall_us(event.hlc) - self.start_us) / 1000
+        """Milliseconds since the run started."""
+        return (wall_us(event.hlc) - self.began_us) / 1000
 
     def y(self, event: Event | None) -> float | None:
         """The y of an event; one that is not drawn stands with the last drawn one before it."""
@@ -131,12 +132,12 @@ class Scene:
 def build(history: History, verdict: dict[str, Any], form: Form = FULL) -> Scene:
     """The scene of a run."""
     window = choose(history, verdict, form)
-    start_us = wall_us(history.events[0].hlc) if history.events else 0
-    layout = lay_out(window, start_us, {(event.instance, event.seq): event for event in history.events}, form)
+    began_us = start_us(history)
+    layout = lay_out(window, began_us, {(event.instance, event.seq): event for event in history.events}, form)
     known = list(history.header.scenario.requests)
     named = [event.request for event in history.events if event.request is not None]
     requests = list(dict.fromkeys([*known, *named]))
-    scene = Scene(window, layout, [], [], [], [], requests, start_us)
+    scene = Scene(window, layout, [], [], [], [], requests, began_us)
     scene.flights = [flight for flight in _flights(history.events) if _visible(scene, flight)]
     scene.bars = _bars(scene)
     _follow_pages(scene, history.events)

@@ -19,8 +19,8 @@ from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
 from racelab.report import closing
 from racelab.report.ownership import Book
-from racelab.report.words import count_of, listed, milliseconds, phrase, size, told, who
-from racelab.scenario import Scenario
+from racelab.report.words import count_of, listed, milliseconds, phrase, refusal, size, told, who
+from racelab.scenario import PROBE, Scenario
 
 PLAIN_WIDTH = 118
 REMEMBERED_EVENTS = 20_000
@@ -97,11 +97,17 @@ class Story:
                 self._end_step(event, self._step)
             case "phase":
                 self._begin_phase(event)
-            case "page-private" if not reused:
-                pass
-            case kind if kind in _STYLES:
+            case kind if kind in _STYLES and self._worth_telling(event, reused=reused):
                 meets = self._book.meets(event) if kind == "landed" else None
                 self._pending.append(Told(event, meets or ""))
+
+    def _worth_telling(self, event: Event, *, reused: bool) -> bool:
+        """Of pages, those that peers write into and that change hands, and all that are kept out of use."""
+        if event.request == PROBE and event.kind != "finished":
+            return False
+        if event.kind == "page-private":
+            return reused and event.instance == self._book.receiver
+        return event.kind != "page-free" or event.instance == self._book.receiver
 
     def _reused(self, event: Event) -> bool:
         """Whether a page goes to somebody after it was somebody else's."""
@@ -150,7 +156,7 @@ class Story:
         if cause is None or cause.instance == event.instance:
             return str(event.data["why"])
         if cause.kind == "refused":
-            return f"{cause.instance}: {cause.data['guard']} refuses {cause.data['refuses']}"
+            return f"{cause.instance}: {cause.data['guard']} refuses {refusal(cause)}"
         return told(cause)
 
     # -- the lines beneath a step
@@ -165,7 +171,9 @@ class Story:
             line = _together(group)
             if met[key]:
                 line.append(f": {met[key]}", style="bold red" if "owns" in met[key] else "")
-            self._line(Text.assemble("        ", (f"{group[0].instance:<8}", "dim"), line))
+            rows = line.wrap(self.console, self.width - 16)
+            for row, words in enumerate(rows):
+                self._line(Text.assemble("        ", (f"{'' if row else group[0].instance:<8}", "dim"), words))
 
     def _finish_line(self) -> None:
         if self._step is not None:
@@ -181,6 +189,7 @@ _PHASES = {
     "release": "everything still held is let go",
     "drain": "the system drains",
     "probe": "a probe request is served",
+    "judge": "the processes account for what they hold",
 }
 
 
@@ -227,8 +236,8 @@ def _together(group: list[Event]) -> Text:
             state = kind.removeprefix("page-").upper()
             return Text(f"{where} of {who(event)}: {event.data.get('from')} -> {state}{why}", style=style)
         case "refused":
-            data = event.data
-            return Text(f"{data['guard']} refuses {data['refuses']} of {where}: {data['why']}", style=style)
+            deed = refusal(event).split(" page")[0] if where else refusal(event)
+            return Text(f"{event.data['guard']} refuses {deed} {where}: {event.data['why']}", style=style)
     return Text(f"{phrase(event)} (and {len(group) - 1} more)", style=style)
 
 

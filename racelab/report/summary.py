@@ -63,18 +63,20 @@ def headline(verdict: dict[str, Any]) -> str:
     if word in ("reproduced", "moved"):
         groups = grouped(verdict)
         if groups:
-            return f"{opening}: {groups[0].sentence()}{_wrong_answer(verdict)}."
+            return f"{opening}: {groups[0].sentence()}{_wrong_answer(verdict, groups[0].owner)}."
     why = verdict.get("why")
     if isinstance(why, (list, tuple)):
         why = "; ".join(str(item) for item in why)
     return f"{opening}: {why}." if why else f"{opening}."
 
 
-def _wrong_answer(verdict: dict[str, Any]) -> str:
-    row = next((row for row in token_rows(verdict) if row.differs), None)
-    if row is None:
+def _wrong_answer(verdict: dict[str, Any], owner: str | None) -> str:
+    """The answer of the request whose memory it was, else of any that differs."""
+    rows = [row for row in token_rows(verdict) if row.differs]
+    rows.sort(key=lambda row: row.request != (owner or "").split(" ")[0])
+    if not rows:
         return ""
-    return f"; {row.request} then answered {' '.join(row.got)} and not {' '.join(row.expected)}"
+    return f"; {rows[0].request} then answered {' '.join(rows[0].got)} and not {' '.join(rows[0].expected)}"
 
 
 class Finding(NamedTuple):
@@ -101,6 +103,8 @@ class Finding(NamedTuple):
             writes = f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()}"
             taken = ", and were read" if self.grade == "consumed" else ""
             return f"{writes} landed on {pages} {whose}{taken}{self._when()}"
+        if self.number > 1:
+            return f"{self.what} (and {self.number - 1} more like it){self._when()}"
         facts = [self._where() if self.pages and self._where() not in self.what else ""]
         facts += [f"owner {self.owner}" if self.owner and self.owner not in self.what else ""]
         facts += [f"bytes of {self.writer}" if self.writer and self.writer not in self.what else ""]
@@ -114,7 +118,7 @@ class Finding(NamedTuple):
     def _bytes(self) -> str:
         extents = sorted(set(self.extents))
         if len(extents) != 1:
-            return ""
+            return f" ({size(sum(end - start for start, end in self.extents))})"
         start, end = extents[0]
         return f" (bytes {start:,} to {end - 1:,}, {size(end - start)}{' each' if self.number > 1 else ''})"
 
@@ -132,7 +136,7 @@ def grouped(verdict: dict[str, Any]) -> list[Finding]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for item in verdict.get("evidence", []):
         whom = (item.get("instance"), item.get("owner"), item.get("writer"))
-        what = re.sub(r"\d+", "#", str(item.get("what", "")))
+        what = re.sub(r"\b[0-9a-f]{16}\b|\d+", "#", str(item.get("what", "")))
         groups.setdefault((item.get("spec"), item.get("grade"), *whom, what), []).append(item)
     findings = [_merged(items) for items in groups.values()]
     order = list(dict.fromkeys(finding.spec for finding in findings))
@@ -181,7 +185,7 @@ def _basis(outcome: str, coverage: dict[str, Any], why: Any, findings: int) -> s
 
 
 def token_rows(verdict: dict[str, Any]) -> list[Tokens]:
-    """Each request's tokens beside its solo run's."""
+    """Each request's tokens beside its solo run's, in the verdict's order."""
     rows = []
     for item in verdict.get("tokens", []):
         expected = [str(token) for token in item.get("expected") or []]

@@ -64,7 +64,7 @@ def test_a_refusal_names_guard_and_reason_and_the_rest_goes_on() -> None:
     told = tell(*made_by_hand.ledger())
     step = next(line for line in told.splitlines() if line.startswith("   6  await page-free"))
     assert "REFUSED by the guard drain-before-free" in step
-    assert "drain-before-free refuses page-free of pages 4 and 5 gen 1: 2 writes under this grant" in told
+    assert "drain-before-free refuses to free pages 4 and 5 gen 1: 2 writes under this grant" in told
     assert told.index("the steps that are left go on") < told.index("the page is DRAINING")
 
 
@@ -100,7 +100,7 @@ def test_the_end_shows_verdict_specifications_tokens_label_report_and_replay() -
         "r1 attempt 1 gen 1",
         "pages 4 and 5",
         "belonged to r2 attempt 1 gen 2",
-        "31 [87][12][4]",
+        " 31 [87][12][ 4]",
         "default-timers",
         "results/runs/late-write-after-timeout/latest/report.html",
         "racelab run late-write-after-timeout --policy eager --seed 7",
