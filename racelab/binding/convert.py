@@ -37,6 +37,7 @@ from racelab.scenario import (
 )
 from racelab.traces.trace import Trace
 
+MESSAGE_MECHANISM = "broker-backlog"
 PROMPT_TOKENS = 9
 NEW_TOKENS = 4
 
@@ -132,6 +133,8 @@ class _Writer:
         self.timeline = Timeline(course, self.lab.request_timeout_ms, self.lab.drain_timeout_ms)
         self.steps: list[Step] = []
         self.ended: set[Attempt] = set()
+        self.gone: set[Attempt] = set()
+        """ended by a time-out or the client, not by an answer"""
         self.awaited: Counter[tuple[str, Attempt]] = Counter()
         self.victim: str | None = None
         self.guard: str | None = None
@@ -165,10 +168,12 @@ class _Writer:
                 self.advance(move, "time-out")
                 self.wait("timed-out", attempt)
                 self.end(attempt)
+                self.gone.add(attempt)
             case "abort":
                 self.steps.append(Abort(request=attempt.request))
                 if attempt not in self.ended:
                     self.wait("aborted", attempt)
+                    self.gone.add(attempt)
                 self.end(attempt)
             case "finish":
                 self.wait("finished", attempt)
@@ -194,7 +199,7 @@ class _Writer:
                 message = MessageMatch(
                     type="written", request=attempt.request, attempt=self.number(attempt), chunk=self.chunk(span)
                 )
-                self.steps.append(Hold(id=_note_hold(span), message=message))
+                self.steps.append(Hold(id=_note_hold(span), message=message, mechanism=MESSAGE_MECHANISM))
         self.steps.append(Submit(request=attempt.request))
         self.wait("page-private", attempt)
         for old in self.pages.reuses[attempt]:
@@ -223,10 +228,11 @@ class _Writer:
         shown = self.shown(move)
         if shown is None and self.is_last_chunk(move) and move.attempt not in self.ended:
             shown = ["committed"]
+        live = self.live(move)  # an engine without the guard applies it to whichever attempt is live
         for event in shown or []:
-            self.wait(event, move.attempt)
+            self.wait(event, live)
             if event in TERMINAL_KINDS:
-                self.end(move.attempt)
+                self.end(live)
 
     def shown(self, move: Move) -> list[str] | None:
         """The events that a change of the request's state means, or None if the model shows no states."""
@@ -295,22 +301,22 @@ class _Writer:
         freed = {seen.attempt for seen in self.pages.seen[step.number] if seen.event == "page-free"}
         for move in self.course.of_step(step):
             exposed = move.attempt not in self.delivered
-            frees = move.attempt in freed or self.binding.freed is None
+            frees = move.attempt in freed
             if self.guard is not None:
                 return
             if move.means in ("time-out", "abort") and exposed and frees:
                 self.guard = "drain-before-free"
             elif move.means == "expire" and frees:
                 self.guard = "quarantine-on-expiry"
-            elif move.means == "deliver" and (move.attempt in self.ended or self.is_stale(move)) and self.shown(move):
-                self.guard = "control-carries-generation"
+            elif move.means == "deliver" and self.shown(move):
+                stale = self.live(move) != move.attempt or move.attempt in self.gone
+                self.guard = "control-carries-generation" if stale else None
 
-    def is_stale(self, move: Move) -> bool:
-        """Whether a later attempt of the request is live."""
-        return any(
-            other.request == move.attempt.request and other.number > move.attempt.number and span.begin.at < move.at
-            for (other, _), span in self.course.writes.items()
-        )
+    def live(self, move: Move) -> Attempt:
+        """The newest attempt of the request at this move."""
+        submitted = [span.begin for span in self.course.writes.values() if span.begin.at <= move.at]
+        numbers = [begin.attempt.number for begin in submitted if begin.attempt.request == move.attempt.request]
+        return Attempt(move.attempt.request, max(numbers))
 
     def number(self, attempt: Attempt) -> int | None:
         """The attempt's number where the schedule needs it."""
