@@ -33,7 +33,7 @@ class Layer:
 
     def __init__(self, generator: torch.Generator) -> None:
         inner = HEADS * HEAD_DIM
-        self.query = _weight(generator, WIDTH, inner) * _SHARPNESS
+        self.query = _weight(generator, WIDTH, inner) * (_SHARPNESS / math.sqrt(HEAD_DIM))
         self.key_value = _weight(generator, WIDTH, 2 * inner)
         self.output = _weight(generator, inner, WIDTH) * _ATTENTION_GAIN
         self.up = _weight(generator, WIDTH, FEED_FORWARD)
@@ -65,20 +65,27 @@ class Transformer:
         count, end = len(tokens), start + len(tokens)
         hidden = self.embedding[tokens] + self.positions[start:end]
         index = torch.tensor(pages)
-        slots = (index[:, None] * kv.shape[2] + torch.arange(kv.shape[2])).flatten()
-        mask = torch.ones(count, end, dtype=torch.bool).tril(start) if count > 1 else None
+        mask = torch.full((count, end), -math.inf).triu(start + 1) if count > 1 else None
         for layer, cache in zip(self.layers, kv, strict=True):
-            flat = cache.view(-1, 2, HEADS, HEAD_DIM)
             normal = _norm(hidden)
-            flat[slots[start:end]] = (normal @ layer.key_value).view(count, 2, HEADS, HEAD_DIM)
-            keys, values = flat[slots[:end]].unbind(1)
-            query = (normal @ layer.query).view(count, HEADS, HEAD_DIM)
-            attended = functional.scaled_dot_product_attention(
-                query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), attn_mask=mask
-            )
+            _store(cache, pages, start, (normal @ layer.key_value).view(count, 2, HEADS, HEAD_DIM))
+            keys, values = cache.index_select(0, index).view(-1, 2, HEADS, HEAD_DIM)[:end].permute(1, 2, 0, 3)
+            query = (normal @ layer.query).view(count, HEADS, HEAD_DIM).transpose(0, 1)
+            scores = torch.bmm(query, keys.transpose(1, 2))
+            attended = torch.bmm((scores if mask is None else scores + mask).softmax(-1), values)
             hidden = hidden + attended.transpose(0, 1).reshape(count, -1) @ layer.output
             hidden = hidden + functional.silu(_norm(hidden) @ layer.up) @ layer.down
         return _norm(hidden[-1]) @ self.unembedding
+
+
+def _store(cache: torch.Tensor, pages: list[int], start: int, key_value: torch.Tensor) -> None:
+    """Write tokens' keys and values into their slots, one copy a page."""
+    page_tokens, done = cache.shape[1], 0
+    while done < len(key_value):
+        page, slot = divmod(start + done, page_tokens)
+        size = min(page_tokens - slot, len(key_value) - done)
+        cache[pages[page], slot : slot + size] = key_value[done : done + size]
+        done += size
 
 
 def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tensor:
