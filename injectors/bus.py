@@ -28,12 +28,13 @@ from racelab.errors import BusError, LabError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import Injector, Mechanism
 from racelab.scenario import MessageMatch
+from racelab.transport import mqtt
 from racelab.transport.messages import Message, decode
-from racelab.transport.mqtt import Publish, parse_publish, puback
 from racelab.transport.rules import Rules
 
 GATE = "bus"
 BROKER_BOUND_S = 5.0
+PROBE_CLIENT = "racelab-bus-gate"
 
 INJECTOR = Injector(
     name="bus",
@@ -66,7 +67,7 @@ INJECTOR = Injector(
 class Held:
     """A message that stopped on its way to one subscriber, and how many of its topic overtook it."""
 
-    def __init__(self, session: Session, packet: bytes, publish: Publish, message: Message) -> None:
+    def __init__(self, session: Session, packet: bytes, publish: mqtt.Publish, message: Message) -> None:
         self.session = session
         self.packet = packet
         self.publish = publish
@@ -122,7 +123,7 @@ class Gate:
         held_here = [held for queue in self._holds.values() for held in queue if held.session is session]
         if not (self._rules or held_here):
             return False
-        publish = parse_publish(packet)
+        publish = mqtt.parse_publish(packet)
         if publish is None:
             return False
         if publish.duplicate and any(held.publish.packet_id == publish.packet_id for held in held_here):
@@ -182,7 +183,7 @@ class Gate:
         dropped = self._close(hold)
         for held in dropped:
             if held.publish.packet_id is not None and held.session.broker.alive:
-                held.session.broker.write(puback(held.publish.packet_id))
+                held.session.broker.write(mqtt.puback(held.publish.packet_id))
                 self._forged += 1
             held.record(self.recorder, "dropped", hold)
         return [held.message.id for held in dropped]
@@ -214,20 +215,26 @@ class Gate:
 
 
 async def probe(broker: entry.Address) -> None:
-    """See that something listens where the broker should be.
+    """See that an MQTT 3.1.1 broker answers where one should be.
 
     Raises:
-        BusError: nothing does.
+        BusError: nobody listens there, or something else does.
     """
     host, port = broker
+    next = "start it, or leave the broker out to get the embedded one"
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), BROKER_BOUND_S)
-    except (OSError, TimeoutError) as error:
-        raise BusError(
-            f"no MQTT broker at {host}:{port}: {entry.reason(error)}",
-            next="start it, or leave the broker out to get the embedded one",
-        ) from None
-    writer.close()
+        async with asyncio.timeout(BROKER_BOUND_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(mqtt.connect(PROBE_CLIENT))
+            answer = await reader.read(mqtt.CONNACK_BYTES)
+            writer.write(mqtt.DISCONNECT)
+            writer.close()
+    except TimeoutError:
+        raise BusError(f"the broker at {host}:{port} did not answer in {BROKER_BOUND_S:.0f} s", next=next) from None
+    except OSError as error:
+        raise BusError(f"no MQTT broker at {host}:{port}: {entry.reason(error)}", next=next) from None
+    if not mqtt.is_connack(answer):
+        raise BusError(f"what listens at {host}:{port} is no MQTT 3.1.1 broker", next=next)
 
 
 async def serve(

@@ -1,7 +1,7 @@
 """MQTT 3.1.1 packets, as far as a gate on a subscriber's connection needs them.
 
 https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/os/mqtt-v3.1.1-os.html, sections 2.2 (fixed header),
-3.3 (PUBLISH) and 3.4 (PUBACK).
+3.1 (CONNECT), 3.2 (CONNACK), 3.3 (PUBLISH) and 3.4 (PUBACK).
 """
 
 from __future__ import annotations
@@ -96,3 +96,20 @@ def parse_publish(packet: bytes) -> Publish | None:
 def puback(packet_id: int) -> bytes:
     """The packet with which a subscriber acknowledges a QoS 1 PUBLISH."""
     return _PUBACK.pack(0x40, 2, packet_id)
+
+
+def connect(client_id: str) -> bytes:
+    """The packet with which a client that only looks in begins: clean session, no keep-alive."""
+    name = client_id.encode()
+    body = b"\x00\x04MQTT\x04\x02\x00\x00" + _U16.pack(len(name)) + name
+    assert len(body) < 128
+    return bytes([0x10, len(body)]) + body
+
+
+CONNACK_BYTES = 4
+DISCONNECT = b"\xe0\x00"
+
+
+def is_connack(answer: bytes) -> bool:
+    """Whether a broker answered CONNECT, be it with a refusal."""
+    return len(answer) == CONNACK_BYTES and answer[:2] == b"\x20\x02"

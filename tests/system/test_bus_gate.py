@@ -256,8 +256,10 @@ def test_an_untouched_flow_is_the_same_bytes() -> None:
             [sys.executable, "-m", "injectors.bus", *arguments], env=os.environ | {TOKEN_VARIABLE: hub.token}
         )
         try:
+            with listener.accept()[0] as look:  # the gate sees at start-up that a broker answers
+                look.recv(100)
+                look.sendall(b"\x20\x02\x00\x00")
             hub.wait_for("bus", bound_s=20)
-            listener.accept()[0].close()  # the gate's look at start-up
             hub.call("bus", "arm", hold="h", match={"type": "reserve"}, count=1)
             host, _, port = hub.peers["bus"].facts["mqtt"].rpartition(":")
             with socket.create_connection((host, int(port)), BOUND_S) as here, listener.accept()[0] as there:
@@ -312,6 +314,21 @@ def test_no_broker_is_one_line_and_exit_code_4() -> None:
             "start it, or leave the broker out to get the embedded one"
         ],
     )
+
+
+def test_something_else_at_the_brokers_port_is_one_line_and_exit_code_4(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        arguments = ["--hub", "127.0.0.1:1", "--instance", "bus", "--broker", f"127.0.0.1:{port}"]
+        with subprocess.Popen([sys.executable, "-m", "injectors.bus", *arguments]) as gate:
+            with other.accept()[0] as connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            assert gate.wait(BOUND_S) == 4
+    assert capfd.readouterr().err.splitlines() == [
+        f"what listens at 127.0.0.1:{port} is no MQTT 3.1.1 broker; "
+        "start it, or leave the broker out to get the embedded one"
+    ]
 
 
 def test_a_taken_port_is_one_line_and_exit_code_4() -> None:
