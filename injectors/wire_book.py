@@ -43,11 +43,15 @@ class Announced:
 
 
 class Held:
-    """A write that stopped, whole, until it is told to go on or is lost."""
+    """A write that stopped, whole, until it is told to go on or is lost.
 
-    def __init__(self, announced: Announced, hold: str, lose: Callable[[], None]) -> None:
+    `go` starts the write towards its target without waiting for it; `lose` resets its writer.
+    """
+
+    def __init__(self, announced: Announced, hold: str, go: Callable[[], None], lose: Callable[[], None]) -> None:
         self.announced = announced
         self.hold = hold
+        self.go = go
         self.lose = lose
         self.lost = False
         self.told = threading.Event()
@@ -56,6 +60,12 @@ class Held:
         """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
         self.told.wait()
         return not self.lost
+
+    def release(self, recorder: Recorder) -> None:
+        """Go on, by the hand of whoever releases it: waking its own thread takes longer than the first bytes."""
+        self.announced.record(recorder, "released", self.hold)
+        self.go()
+        self.told.set()
 
 
 class _Hold:
@@ -107,7 +117,7 @@ class Book:
             if found.going or not found.queue:
                 return []
             found.going = True
-            found.queue[0].told.set()
+            found.queue[0].release(self._recorder)
             return [held.announced.identity.write for held in found.queue]
 
     def drop(self, hold: str) -> list[str]:
@@ -169,13 +179,13 @@ class Book:
                 del self._announced[address, size]
             return announced
 
-    def stop(self, announced: Announced, lose: Callable[[], None]) -> Held | None:
-        """The whole write is here: hold it, or None if its hold is over. `lose` resets the writer."""
+    def stop(self, announced: Announced, go: Callable[[], None], lose: Callable[[], None]) -> Held | None:
+        """The whole write is here: hold it, or None if its hold is over."""
         with self._lock:
             hold = self._holds.get(announced.hold or "")
             if hold is None or not hold.open or announced.hold is None:
                 return None
-            held = Held(announced, announced.hold, lose)
+            held = Held(announced, announced.hold, go, lose)
             hold.queue.append(held)
             # under the lock, so that no release can be recorded before it
             announced.record(self._recorder, "held", announced.hold)
@@ -191,4 +201,4 @@ class Book:
             queue.remove(held)
             held.announced.record(self._recorder, kind, held.hold, **data)
             if queue:
-                queue[0].told.set()
+                queue[0].release(self._recorder)

@@ -15,7 +15,7 @@ from typing import Any
 
 from injectors import entry
 from injectors.tally import Counts, Tally, add
-from injectors.wire_book import Announced, Book
+from injectors.wire_book import Announced, Book, Held
 from racelab.evidence.recorder import Recorder
 from racelab.transport import sockets
 from racelab.transport.tcp_layout import ACKNOWLEDGED_WRITE, HEADER, PROTOCOL_2, STATUS, STATUS_MAGIC, WRITE
@@ -36,8 +36,11 @@ class End(Tally):
         self.socket = connection
 
     def read(self, view: memoryview) -> int:
-        """Fill `view`; fewer bytes only at the end of the stream."""
-        count = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
+        """Fill `view`; fewer bytes only where the stream ends, in order or by a reset."""
+        try:
+            count = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
+        except OSError:
+            return 0
         self.received += count
         return count
 
@@ -45,6 +48,15 @@ class End(Tally):
         """Send all of it."""
         self.socket.sendall(data, flags)
         self.sent += len(data)
+
+    def send_at_once(self, data: memoryview) -> int:
+        """Send what the socket takes without waiting; how much. What stops it shows at the next `send`."""
+        try:
+            count = self.socket.send(data, socket.MSG_DONTWAIT)
+        except OSError:
+            return 0
+        self.sent += count
+        return count
 
     def close(self, *, reset: bool = False) -> None:
         """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
@@ -115,9 +127,12 @@ class Relay:
             return self._read(size, opcode)
         if announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE:
             return self._wanted_write(announced, size)
-        passed = self._forward_payload(size)
+        try:
+            passed = self._forward_payload(size)
+        except OSError as error:
+            return self._finish(announced, None, opcode, f"the target is gone: {entry.reason(error)}")
         if passed == size:
-            return self._finish(announced, opcode)
+            return self._finish(announced, None, opcode)
         if announced is not None:
             why = f"the writer broke off after {passed:,} of {size:,} bytes, which the target got"
             announced.record(self.recorder, "unlanded", None, why=why)
@@ -133,35 +148,42 @@ class Relay:
             why = f"the writer broke off after {came:,} of {size:,} bytes, of which the target got none"
             announced.record(self.recorder, "unlanded", None, why=why)
             return False
-        held = self.book.stop(announced, lambda: self.writer.close(reset=True))
-        if held is None:
-            self.target.send(whole)
-            return self._finish(announced, ACKNOWLEDGED_WRITE)
-        if not held.goes_on():
+        sent = 0
+
+        def go() -> None:
+            nonlocal sent
+            sent = self.target.send_at_once(whole)
+
+        held = self.book.stop(announced, go, lambda: self.writer.close(reset=True))
+        if held is not None and not held.goes_on():
             return False
-        announced.record(self.recorder, "released", held.hold)
+        broken = None
         try:
-            self.target.send(whole)
-            outcome = self._outcome()
+            self.target.send(whole[sent:])
         except OSError as error:
-            outcome = Outcome(f"the target is gone: {entry.reason(error)}")
-        self.book.settle(held, outcome.kind, outcome.data)
-        return not sockets.info(self.writer.socket).peer_finished and self._answer(outcome)
+            broken = f"the target is gone: {entry.reason(error)}"
+        return self._finish(announced, held, ACKNOWLEDGED_WRITE, broken)
 
-    def _finish(self, announced: Announced | None, opcode: int) -> bool:
-        """Take the target's status, record it, and only then pass it on."""
+    def _finish(self, announced: Announced | None, held: Held | None, opcode: int, broken: str | None = None) -> bool:
+        """Take the target's status, record it, and only then pass it on.
+
+        A target that refuses hangs up before it has read everything: sending is `broken`, and the
+        status is there all the same.
+        """
         if not opcode & PROTOCOL_2:
-            return True
-        outcome = self._outcome()
-        if announced is not None:
-            announced.record(self.recorder, outcome.kind, None, **outcome.data)
-        return self._answer(outcome)
-
-    def _outcome(self) -> Outcome:
+            return broken is None
         code = self._take_status()
         if code is None:
-            return Outcome("the target hung up without a status")
-        return Outcome(f"the target refused it with code {code}" if code else None, code)
+            outcome = Outcome(broken or "the target hung up without a status")
+        else:
+            outcome = Outcome(f"the target refused it with code {code}" if code else None, code)
+        if held is not None:
+            self.book.settle(held, outcome.kind, outcome.data)
+            if sockets.info(self.writer.socket).peer_finished:
+                return False  # its writer has gone meanwhile
+        elif announced is not None:
+            announced.record(self.recorder, outcome.kind, None, **outcome.data)
+        return self._answer(outcome)
 
     def _answer(self, outcome: Outcome) -> bool:
         """Pass the target's status on; False if there was none, and the connection is over."""
@@ -211,7 +233,10 @@ class Relay:
         out, into = self._pipe
         left = size
         while left:
-            came = os.splice(source.socket.fileno(), into, min(left, _PIPE_BYTES), flags=_SPLICE_MOVE)
+            try:
+                came = os.splice(source.socket.fileno(), into, min(left, _PIPE_BYTES), flags=_SPLICE_MOVE)
+            except OSError:
+                break  # reset
             if not came:
                 break
             source.received += came

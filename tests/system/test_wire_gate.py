@@ -296,25 +296,23 @@ def test_a_dropped_write_fails_at_its_writer_and_never_lands(rig: Rig) -> None:
     assert counts["out"] == 24 + PAGE + 8
 
 
-def test_a_write_that_the_target_refuses_is_unlanded(rig: Rig) -> None:
-    rig.do("arm", hold="h", match={"request": "r1"}, count=1)
-    page = 2 * MEMORY // PAGE  # beyond what is registered
-    handles = _post_outside(rig, page)
-    rig.await_events("held", 1)
-    rig.do("release", hold="h")
+@pytest.mark.parametrize("size", [64, PAGE, 5 << 20])
+@pytest.mark.parametrize("hold", ["h", None])
+def test_a_write_that_the_target_refuses_is_unlanded(rig: Rig, hold: str | None, size: int) -> None:
+    address = rig.base + 2 * MEMORY  # beyond what is registered
+    whose = {"write": "far", "request": "r1", "attempt": 1, "chunk": 0, "layer": 0, "page": 9, "gen": 1}
+    if hold is not None:
+        rig.do("arm", hold=hold, match={"request": "r1"}, count=1)
+    rig.writer("announce", address=rig.gate["announce"], writes=[whose | {"address": address, "bytes": size}])
+    where = {"segment": rig.gate["segment"], "sources": [0], "addresses": [address], "sizes": [size]}
+    handles = rig.writer("submit", **where)
+    if hold is not None:
+        rig.await_events("held", 1)
+        rig.do("release", hold=hold)
     (event,) = rig.await_events("unlanded", 1)
-    assert event.data["hold"] == "h"
-    assert "code 1" in event.data["why"]
+    assert event.data["hold"] == hold
+    assert (event.data["code"], event.data["why"]) == (1, "the target refused it with code 1")
     assert rig.finish(handles) == {-1}
-
-
-def _post_outside(rig: Rig, page: int) -> list[int]:
-    write = {"write": "far", "request": "r1", "attempt": 1, "chunk": 0, "layer": 0, "page": page, "gen": 1}
-    address = rig.base + page * PAGE
-    rig.writer("announce", address=rig.gate["announce"], writes=[write | {"address": address, "bytes": PAGE}])
-    where = {"segment": rig.gate["segment"], "sources": [0], "addresses": [address], "sizes": [PAGE]}
-    handles: list[int] = rig.writer("submit", **where)
-    return handles
 
 
 def test_reset_names_what_is_held_and_forgets_the_rest(rig: Rig) -> None:

@@ -20,12 +20,14 @@ class Desk:
     def __init__(self) -> None:
         self.recorder = Recorder("wire")
         self.book = Book(self.recorder)
+        self.gone: list[str] = []
         self.reset: list[str] = []
 
     def stop(self, page: int) -> Held | None:
         announced = self.book.arrive(4096 * page, 4096)
         assert announced is not None
-        return self.book.stop(announced, lambda: self.reset.append(announced.identity.write))
+        name = announced.identity.write
+        return self.book.stop(announced, lambda: self.gone.append(name), lambda: self.reset.append(name))
 
     def story(self) -> list[tuple[str, str]]:
         return [(event.kind, event.data["what"]) for event in self.recorder.drain() if event.kind != "armed"]
@@ -53,11 +55,13 @@ def test_released_writes_go_one_after_the_other_in_the_order_in_which_they_stopp
     assert desk.book.release("h") == ["w2", "w0", "w1"]
     for number, one in enumerate(held):
         assert one is not None
+        assert desk.gone == ["w2", "w0", "w1"][: number + 1]
         assert [other.told.is_set() for other in held if other] == [n <= number for n in range(3)]
         assert one.goes_on()
         desk.book.settle(one, "landed", {"code": 0})
-    landed = ["w2", "w0", "w1"]
-    assert desk.story() == [("held", what) for what in landed] + [("landed", what) for what in landed]
+    order = ["w2", "w0", "w1"]
+    landings = [(kind, what) for what in order for kind in ("released", "landed")]
+    assert desk.story() == [("held", what) for what in order] + landings
     assert desk.book.release("h") == []
 
 
