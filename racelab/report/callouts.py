@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +11,14 @@ from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.report.scene import Landing, Scene
 from racelab.report.summary import token_rows
 from racelab.report.window import name
-from racelab.report.words import count_of, listed, refusal, who
+from racelab.report.words import count_of, deed, listed, who
 
-CALLOUT_CHARS = 38
+CALLOUT_CHARS = 37
 TITLE_PX = 18.0
 LINE_PX = 14.0
 PADDING_PX = 9.0
 GAP_PX = 8.0
+NEAR_PX = 24.0
 
 
 @dataclass
@@ -44,7 +46,12 @@ class Callout:
 
     def wrapped(self) -> list[str]:
         """The lines, wrapped."""
-        return [wrapped for line in self.lines for wrapped in textwrap.wrap(line, CALLOUT_CHARS)]
+        return [wrapped for line in self.lines for wrapped in textwrap.wrap(_together(line), CALLOUT_CHARS)]
+
+
+def _together(line: str) -> str:
+    """`page 5`, `gen 2` and `attempt 1` are not torn apart at the end of a line."""
+    return re.sub(r"\b(pages?|gen|attempt) (?=\d)", "\\1\u00a0", line)
 
 
 def callouts(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
@@ -118,9 +125,8 @@ def _refusals(scene: Scene) -> list[Callout]:
     result = []
     for (instance, guard, *_, why), events in found.items():
         pages = sorted({event.page for event in events if event.page is not None})
-        deed = refusal(events[0]).split(" page")[0]
-        what = f"{deed} page{'s' if len(pages) > 1 else ''} {listed(pages)} of {who(events[0])}" if pages else deed
-        line = f"{instance} is not allowed {what}: {why}."
+        of = f"page{'s' if len(pages) > 1 else ''} {listed(pages)} of " if pages else ""
+        line = f"{instance} is not allowed {deed(events[0])} {of}{who(events[0])}: {why}."
         result.append(Callout(_y(scene, events[0]), "guard", f"{guard} refuses", [line], events[0].page))
     return result
 
@@ -164,60 +170,69 @@ def _taken(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
     for finding in verdict.get("evidence", []):
         takers = [events[place] for place in finding.get("events") or [] if place in events]
         takers = [event for event in takers if event.kind in ("committed", "read")]
-        writer = str(finding.get("writer") or "").split(" ")[0]
-        if finding.get("grade") not in ("consumed", "corrupt") or not takers or not writer:
+        foreign = finding.get("grade") == "corrupt" or finding.get("writer")
+        if finding.get("grade") not in ("consumed", "corrupt") or not takers or not foreign:
             continue
         taker = min(takers, key=lambda event: event.hlc)
-        whom = str(taker.request)
+        whom = who(taker)
         if whom not in first or taker.hlc < first[whom].hlc:
             first[whom] = taker
-        writers[whom] = writer
+        writers.setdefault(whom, str(finding.get("writer") or "").split(" gen")[0].removesuffix(" attempt 1"))
         if finding["grade"] == "corrupt":
             place = (finding.get("page"), finding.get("layer"), str(finding.get("bytes")))
             ranges.setdefault(whom, set()).add(place)
-    result = []
-    for whom, event in first.items():
-        count = len(ranges.get(whom, ()))
-        hold = "range of its pages holds" if count == 1 else "ranges of its pages hold"
-        lines = [f"{count} {hold} other bytes than prefill sent for it."] if count else []
-        title = f"{whom} takes {writers[whom]}'s bytes for its own"
-        result.append(Callout(_y(scene, event), "bad", title, lines))
-    return result
+    return [_taking(_y(scene, event), whom, writers[whom], ranges.get(whom, set())) for whom, event in first.items()]
+
+
+def _taking(y: float, whom: str, writer: str, ranges: set[Any]) -> Callout:
+    hold = "range of its pages holds" if len(ranges) == 1 else "ranges of its pages hold"
+    lines = [f"{len(ranges)} {hold} other bytes than prefill sent for it."] if ranges else []
+    return Callout(y, "bad", f"{whom} takes {f'bytes of {writer}' if writer else 'wrong bytes'} for its own", lines)
 
 
 def _answers(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
     wrong = {row.request: row for row in token_rows(verdict) if row.differs}
-    over: dict[str, str] = {}
+    over: dict[tuple[str, int | None], str] = {}
     result = []
     for event in scene.window.events:
         whom = str(event.request)
         row = wrong.get(whom)
         if event.kind == "finished" and row is not None:
             lines = [" ".join(row.got), f"alone it answers {' '.join(row.expected)}"]
-            after = f" after it {over[whom].replace('-', ' ')}" if whom in over else ""
+            before = over.get((whom, event.attempt))
+            after = f" after it {before.replace('-', ' ')}" if before else ""
             result.append(Callout(_y(scene, event), "bad", f"{who(event)} answers wrongly{after}", lines))
         elif event.kind in TERMINAL_KINDS:
-            over[whom] = event.kind
+            over[whom, event.attempt] = event.kind
     return result
 
 
 def _other_findings(scene: Scene, verdict: dict[str, Any], told: list[Callout]) -> list[Callout]:
-    """Findings on drawn events that no callout stands at yet."""
+    """Findings on drawn events that no callout stands at yet, one a kind."""
     events = {name(event): event for event in scene.window.events}
     result: list[Callout] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, bool]] = set()
     for finding in verdict.get("evidence", []):
         places = [events[place] for place in finding.get("events") or [] if place in events]
-        sort = (str(finding.get("spec")), str(finding.get("grade")))
-        shown = sort in (("isolation", "consumed"), ("isolation", "reached"), ("integrity", "corrupt"))
-        if not places or sort in seen or (shown and told):
+        spec, grade = str(finding.get("spec")), str(finding.get("grade"))
+        paged = finding.get("page") is not None
+        if not places or (spec, grade, paged) in seen or (paged and grade in ("consumed", "corrupt")):
             continue
         anchor = _y(scene, places[-1])
-        seen.add(sort)
-        if any(abs(callout.anchor - anchor) < 60 for callout in told):
+        seen.add((spec, grade, paged))
+        if any(abs(callout.anchor - anchor) < NEAR_PX for callout in (*told, *result)):
             continue
-        result.append(Callout(anchor, "bad", f"{sort[0]}: {sort[1]}", [str(finding.get("what"))], finding.get("page")))
+        title = _TITLES.get((spec, grade, paged), f"{spec}: {grade}")
+        result.append(Callout(anchor, "bad", title, [f"{finding.get('what')}."], finding.get("page")))
     return result
+
+
+_TITLES = {
+    ("isolation", "reached", False): "An old message takes effect",
+    ("isolation", "exposed", True): "A page ends while it can be written",
+    ("conservation", "unaccounted", True): "A page is not accounted for",
+    ("finality", "stuck", False): "What had ended goes on, or never ends",
+}
 
 
 def _y(scene: Scene, event: Event) -> float:

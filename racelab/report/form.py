@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Form:
-    """Measures in pixels, the kinds of event that are left out or have no words, and before which phase it ends."""
+    """Measures in pixels, the kinds of event that are left out or have no words, and where it ends: before a phase, and
+    with the victim's answer."""
 
     schedule: bool
     client_x: float
@@ -17,6 +18,7 @@ class Form:
     skip: frozenset[str]
     silent: frozenset[str]
     until: str
+    ends_with_victim: bool
     events_max: int
 
     @property
@@ -36,6 +38,7 @@ FULL = Form(
     skip=frozenset(),
     silent=frozenset(),
     until="probe",
+    ends_with_victim=False,
     events_max=400,
 )
 
@@ -47,6 +50,7 @@ COMPACT = Form(
     label_gap=158.0,
     skip=frozenset({"blocked", "accepted", "committed", "attempt-ended", "grant-closed"}),
     silent=frozenset({"completed"}),
-    until="release",
+    until="probe",
+    ends_with_victim=True,
     events_max=160,
 )

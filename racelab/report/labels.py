@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from racelab.evidence.events import Event
-from racelab.report.words import count_of, listed, refusal, who
+from racelab.report.words import count_of, deed, listed
 
 _UNLABELLED = frozenset(["received", "released", "landed", "delivered", "held"])
 _STEP_KINDS = ("step", "step-done", "blocked", "gave-up", "died", "phase")
+
+
+def tag(event: Event) -> str:
+    """`r1`, or `r1 #2` for its second attempt."""
+    return (
+        f"{event.request} #{event.attempt}" if event.attempt is not None and event.attempt > 1 else str(event.request)
+    )
 
 
 def group_key(event: Event) -> object | None:
@@ -56,9 +63,9 @@ def short(event: Event) -> str:
         case "held" | "released" | "landed" | "delivered" | "dropped":
             what = "write" if event.page is not None else f"{data.get('type', 'message')}"
             where = f", page {event.page}" if event.page is not None else ""
-            return f"{event.kind} {what} of {who(event)}{where}"
+            return f"{event.kind} {what} of {tag(event)}{where}"
         case "received":
-            return f"{data['type']} of {who(event)} came"
+            return f"{data['type']} of {tag(event)} came"
     return _label([event])
 
 
@@ -74,23 +81,23 @@ def _label(events: list[Event]) -> str:
         case "phase":
             return str(data.get("phase"))
         case "submitted":
-            return f"{who(event)} arrives"
+            return f"{tag(event)} arrives"
         case "queued":
-            return f"{who(event)} waits for pages"
+            return f"{tag(event)} waits for pages"
         case "accepted":
-            return f"takes up {who(event)}"
+            return f"takes up {tag(event)}"
         case "attempt-ended":
-            return f"done with {who(event)}"
+            return f"done with {tag(event)}"
         case "sent":
-            return f"{data['type']} {who(event)}{_times(events)}"
+            return f"{data['type']} {tag(event)}{_times(events)}"
         case "ignored":
-            return f"ignores {data['type']} {who(event)}"
+            return f"ignores {data['type']} {tag(event)}"
         case "posted":
-            return f"posts {count_of(len(events), 'write')} of {who(event)}"
+            return f"posts {count_of(len(events), 'write')} of {tag(event)}"
         case "completed":
             return f"write API: {data.get('status')}"
         case "page-private":
-            return f"{who(event)} takes {_pages(events)}"
+            return f"{tag(event)} takes {_pages(events)}"
         case "page-free":
             return f"{_pages(events)} free"
         case "page-draining":
@@ -100,23 +107,23 @@ def _label(events: list[Event]) -> str:
         case "grant-closed":
             return f"stop evidence, {_pages(events)}"
         case "refused":
-            return f"refuses {refusal(event).rsplit(' page', 1)[0]}{_times(events)}"
+            return f"refuses {deed(event)}{_times(events)}"
         case "read":
-            return f"reads the KV of {who(event)}{_times(events)}"
+            return f"reads the KV of {tag(event)}{_times(events)}"
         case "committed":
-            return f"takes the KV of {who(event)}"
+            return f"takes the KV of {tag(event)}"
         case "finished":
-            return f"{who(event)} answers"
+            return f"{tag(event)} answers"
         case "timed-out":
-            return f"{who(event)} timed out"
+            return f"{tag(event)} timed out"
         case "aborted":
-            return f"{who(event)} aborted"
+            return f"{tag(event)} aborted"
         case "failed":
-            return f"{who(event)} failed"
+            return f"{tag(event)} failed"
         case "dropped":
-            return f"{count_of(len(events), 'thing')} of {who(event)} lost"
+            return f"{count_of(len(events), 'thing')} of {tag(event)} lost"
         case "unlanded":
-            return f"{who(event)}: not delivered"
+            return f"{tag(event)}: not delivered"
     return event.kind
 
 

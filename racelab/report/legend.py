@@ -36,6 +36,8 @@ def _entries(canvas: Canvas) -> Iterator[tuple[list[str], str, str]]:
             colour = canvas.colour(request)
             swatch = element("rect", x=4, y=-7, width=26, height=14, class_="own")
             yield [swatch, element("rect", x=4, y=-7, width=4, height=14, class_="edge")], str(request), colour
+    if any((flight.any.attempt or 1) > 1 for flight in scene.flights):
+        yield [text("#2", 17, 4, "mid strong")], "second attempt of a request", ""
     yield arrow((0, 0), (32, 0), "msg", "msghead"), "control message", ""
     writes = [flight for flight in scene.flights if flight.kind == "write"]
     if any(flight.landed for flight in writes):
@@ -49,7 +51,11 @@ def _entries(canvas: Canvas) -> Iterator[tuple[list[str], str, str]]:
         yield [bar, fill, *rungs], "held in the network", "q5"
     if any(landing.foreign for landing in scene.landings):
         star = element("polygon", points=burst(17, 0), class_="burst")
-        yield [star, element("circle", cx=17, cy=0, r=4.4, class_="land")], "landed on a page of somebody else", "q5"
+        yield (
+            [star, element("circle", cx=17, cy=0, r=4.4, class_="land")],
+            "landed where it had no right to any more",
+            "q5",
+        )
     states = {segment.holding.state for segment in scene.segments if segment.holding}
     for state in UNREAD_STATES:
         if state in states:

@@ -6,7 +6,7 @@ from racelab.report.callouts import CALLOUT_CHARS, LINE_PX, PADDING_PX, TITLE_PX
 from racelab.report.canvas import Canvas
 from racelab.report.svg import element, text
 
-CALLOUT_PX = CALLOUT_CHARS * 6.0 + 2 * PADDING_PX
+CALLOUT_PX = CALLOUT_CHARS * 6.5 + 2 * PADDING_PX
 
 
 def callout(canvas: Canvas, callout: Callout, x: float) -> str:

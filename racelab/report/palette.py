@@ -69,7 +69,7 @@ def diagram_style() -> str:
 _DIAGRAM = """
 .st text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:11.5px;
 fill:var(--ink)}
-.st .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}
+.st .halo{paint-order:stroke;stroke:var(--bg);stroke-width:5px;stroke-linejoin:round}
 .st .wide{stroke-width:7px}
 .st .soft{fill:var(--soft)}
 .st .num{font-variant-numeric:tabular-nums}
@@ -100,7 +100,7 @@ fill:var(--ink)}
 .st .outline{fill:none;stroke:var(--q);stroke-width:1.2}
 .st .edge{fill:var(--q)}
 .st .free{fill:none;stroke:var(--faint);stroke-dasharray:2 3}
-.st .hatchline{stroke:var(--q);stroke-width:2}
+.st .hatchline{stroke:var(--q);stroke-width:1.4}
 .st .hatchbg{fill:var(--q);fill-opacity:.10}
 .st .land{fill:var(--q);stroke:var(--bg);stroke-width:1.5}
 .st .burst{fill:var(--bad);stroke:var(--bg);stroke-width:1}

@@ -75,7 +75,7 @@ def _axis(canvas: Canvas) -> list[str]:
     parts = [text("ms", STEP_X - 22, canvas.top - 4, "small soft end")]
     parts.append(text("schedule", STEP_X - 12, canvas.top - 18, "head"))
     for y, ms in canvas.layout.times:
-        parts.append(text(milliseconds(ms).removesuffix(" ms"), STEP_X - 22, y + 4, "small soft num end"))
+        parts.append(text(f"{ms:.2f}" if ms < 9.995 else f"{ms:.1f}", STEP_X - 22, y + 4, "small soft num end"))
     return parts
 
 

@@ -19,7 +19,7 @@ from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
 from racelab.report import closing
 from racelab.report.ownership import Book
-from racelab.report.words import count_of, listed, milliseconds, phrase, refusal, size, told, who
+from racelab.report.words import count_of, deed, listed, milliseconds, phrase, size, ticket, told, who
 from racelab.scenario import PROBE, Scenario
 
 PLAIN_WIDTH = 118
@@ -156,7 +156,7 @@ class Story:
         if cause is None or cause.instance == event.instance:
             return str(event.data["why"])
         if cause.kind == "refused":
-            return f"{cause.instance}: {cause.data['guard']} refuses {refusal(cause)}"
+            return f"{cause.instance}: {cause.data['guard']} refuses {deed(cause)} {ticket(cause) or who(cause)}"
         return told(cause)
 
     # -- the lines beneath a step
@@ -236,8 +236,8 @@ def _together(group: list[Event]) -> Text:
             state = kind.removeprefix("page-").upper()
             return Text(f"{where} of {who(event)}: {event.data.get('from')} -> {state}{why}", style=style)
         case "refused":
-            deed = refusal(event).split(" page")[0] if where else refusal(event)
-            return Text(f"{event.data['guard']} refuses {deed} {where}: {event.data['why']}", style=style)
+            whom = where or who(event)
+            return Text(f"{event.data['guard']} refuses {deed(event)} {whom}: {event.data['why']}", style=style)
     return Text(f"{phrase(event)} (and {len(group) - 1} more)", style=style)
 
 

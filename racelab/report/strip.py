@@ -57,7 +57,8 @@ def _segment(canvas: Canvas, segment: Segment) -> str:
 
 def _words(holding: Holding, x: float, top: float, room: float) -> list[str]:
     """Owner, generation and state, as many as there is room for."""
-    words = [str(holding.request), f"gen {holding.gen}"]
+    again = f" #{holding.attempt}" if holding.attempt is not None and holding.attempt > 1 else ""
+    words = [f"{holding.request}{again}", f"gen {holding.gen}"]
     words += {"PRIVATE": [], "DRAINING": ["drain"], "QUARANTINED": ["quar."]}.get(
         holding.state, [holding.state.lower()]
     )

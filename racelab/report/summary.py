@@ -25,8 +25,6 @@ _SAYS = {
     "inconclusive": "Nothing can be said of this run",
 }
 
-_GRADES = {"consumed": 0, "reached": 1, "corrupt": 2, "unaccounted": 3, "stuck": 4, "exposed": 5}
-
 
 class Spec(NamedTuple):
     """One specification's row; `basis` is its coverage, or why it is unknown."""
@@ -76,7 +74,7 @@ def _wrong_answer(verdict: dict[str, Any], owner: str | None) -> str:
     rows.sort(key=lambda row: row.request != (owner or "").split(" ")[0])
     if not rows:
         return ""
-    return f"; {rows[0].request} then answered {' '.join(rows[0].got)} and not {' '.join(rows[0].expected)}"
+    return f"; {rows[0].request} answered {' '.join(rows[0].got)}, and alone it answers {' '.join(rows[0].expected)}"
 
 
 class Finding(NamedTuple):
@@ -132,15 +130,13 @@ class Finding(NamedTuple):
 
 
 def grouped(verdict: dict[str, Any]) -> list[Finding]:
-    """The evidence, the most telling first, with repetitions told once."""
+    """The evidence in the verdict's order, the most telling first, with repetitions told once."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for item in verdict.get("evidence", []):
         whom = (item.get("instance"), item.get("owner"), item.get("writer"))
         what = re.sub(r"\b[0-9a-f]{16}\b|\d+", "#", str(item.get("what", "")))
         groups.setdefault((item.get("spec"), item.get("grade"), *whom, what), []).append(item)
-    findings = [_merged(items) for items in groups.values()]
-    order = list(dict.fromkeys(finding.spec for finding in findings))
-    return sorted(findings, key=lambda f: (order.index(f.spec), not f.writer, _GRADES.get(f.grade, 9)))
+    return [_merged(items) for items in groups.values()]
 
 
 def _merged(items: list[dict[str, Any]]) -> Finding:

@@ -49,6 +49,8 @@ def choose(history: History, verdict: dict[str, Any], form: Form) -> Window:
         if _followed(event, receiver, form) and not (event.kind == "step-done" and event.data["n"] in blocked)
     ]
     drawn = _before_phase(all_drawn, evidence, form.until)
+    if form.ends_with_victim:
+        drawn = _until_answer(drawn, history.header.scenario.victim)
     notes = []
     if len(drawn) < len(all_drawn):
         notes.append(f"Drawn until the drain: the probe request that follows it ({len(all_drawn) - len(drawn)} events)")
@@ -76,6 +78,11 @@ def _before_phase(drawn: list[Event], evidence: Iterable[str], phase: str) -> li
             told = any(name(other) in wanted or other.kind in ("gave-up", "died") for other in rest)
             return drawn if told else drawn[:index]
     return drawn
+
+
+def _until_answer(drawn: list[Event], victim: str | None) -> list[Event]:
+    answered = [index for index, event in enumerate(drawn) if event.kind == "finished" and event.request == victim]
+    return drawn[: answered[-1] + 1] if answered else drawn
 
 
 def _around(drawn: list[Event], evidence: frozenset[str], drawn_max: int) -> tuple[int, int]:

@@ -94,10 +94,9 @@ def told(event: Event) -> str:
     return f"{event.instance}: {phrase(event)}"
 
 
-def refusal(event: Event) -> str:
-    """What a guard refuses, as a deed: `to free pages`, `to commit r1`; other events by their name."""
-    deed = _DEEDS.get(str(event.data.get("refuses")), str(event.data.get("refuses")))
-    return f"{deed} {ticket(event) or who(event)}"
+def deed(event: Event) -> str:
+    """What a guard refuses, as a deed: `to free`, `to commit`; other events by their name."""
+    return _DEEDS.get(str(event.data.get("refuses")), str(event.data.get("refuses")))
 
 
 _DEEDS = {"page-free": "to free", "committed": "to commit", "page-private": "to give away", "read": "to read"}
@@ -141,7 +140,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "page-free": _moved("FREE"),
     "granted": lambda e, d: f"{ticket(e)} of {who(e)} is granted to {d.get('to')}",
     "grant-closed": lambda e, d: f"the grant on {ticket(e)} is closed: {d.get('evidence')}",
-    "refused": lambda e, d: f"{d.get('guard')} refuses {refusal(e)}: {d.get('why')}",
+    "refused": lambda e, d: f"{d.get('guard')} refuses {deed(e)} {ticket(e) or who(e)}: {d.get('why')}",
     "sent": lambda e, d: f"sends {d.get('type')!r} of {who(e)} to {d.get('to')}",
     "received": lambda e, d: f"receives {d.get('type')!r} of {who(e)} from {d.get('from')}",
     "ignored": lambda e, d: f"ignores {d.get('type')!r} of {who(e)}: {d.get('why')}",
