@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from racelab.errors import BoundError, MissingPartError, UsageError
-from racelab.traces import tlc_text
+from racelab.traces import tlc_parts, tlc_text
 
 TIMEOUT_S = 3_600.0
 OK = 0
@@ -198,10 +198,13 @@ def _states(lines: list[str]) -> int:
 
 
 def _complaint(lines: list[str]) -> str:
-    """What TLC says is wrong: its first error and the line after it, where it often goes on."""
+    """What TLC says is wrong; its parser says it below a line of stars, blank lines between."""
     for index, line in enumerate(lines):
-        if line.startswith(("Error:", "***", "Fatal")) or "Exception" in line:
-            return " ".join(part.strip() for part in lines[index : index + 3] if part.strip())
+        if line.startswith("***"):
+            return " ".join([part.strip() for part in lines[index + 1 : index + 8] if part.strip()][:2])
+    for index, line in enumerate(lines):
+        if line.startswith("Error:"):
+            return tlc_parts.complaint(lines[index:])
     return lines[-1].strip() if lines else "it said nothing"
 
 

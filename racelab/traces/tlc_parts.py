@@ -17,6 +17,14 @@ _VERSION = re.compile(r"TLC2 Version (\S+)")
 _MODULE = re.compile(r"Parsing file (?:.*[/\\])?(\w+)\.tla\b")
 _FINISHED = re.compile(r"Finished in .+ at \(.+\)\s*")
 _HEADINGS = ("The behavior up to this point is", "The following behavior constitutes a counter-example")
+_BOILERPLATE = (
+    "Error: TLC threw an unexpected exception",
+    "This was probably caused by an error in the spec",
+    "See the User Output or TLC Console",
+    "The exception was a",
+)
+COMPLAINT_LINES = 12
+_INITIAL = "by the initial state:"
 _HEADER = re.compile(r"<(.*?) ?line (\d+), col (\d+) to line (\d+), col (\d+) of module ([^\s>]+)>", re.DOTALL)
 _CALL = re.compile(r"([\w!]+)(\(.*\))?", re.DOTALL)
 _VARIABLE = re.compile(r"(?:/\\ )?([\w!:]+) =(?: |$)")
@@ -37,6 +45,17 @@ def violation(sentence: str) -> tuple[Kind, str | None]:
         if match:
             return kind, (match[1] or None) if match.groups() else None
     return "error", None
+
+
+def complaint(lines: list[str]) -> str:
+    """What TLC says is wrong: the sentence that starts the lines, and where it goes on below, in one line."""
+    said = []
+    for index, line in enumerate(lines[:COMPLAINT_LINES]):
+        if index and (not line.strip() or line.startswith(("Error:", "State ", "Finished", "@!@!@"))):
+            break
+        if not line.startswith(_BOILERPLATE):
+            said.append(line.strip().removeprefix("Error: ").removeprefix(": "))
+    return " ".join(said)
 
 
 def action(header: str, file: str, line: int) -> Action | None:
@@ -174,13 +193,17 @@ class Behaviours:
             return False
         return True
 
-    def sentence(self, sentence: str, line: int) -> bool:
+    def sentence(self, lines: list[str], line: int) -> bool:
         """What was violated, or what went wrong. Whether the initial state stands right below it."""
+        sentence = lines[0].removeprefix("Error: ")
         if sentence.startswith(_HEADINGS):
             return False
+        message = sentence.strip() if _INITIAL in sentence else complaint(lines)
         kind, name = violation(sentence)
-        self._errors.append(Draft(kind, name, sentence.strip(), line))
-        return "by the initial state:" in sentence
+        if kind == "error":
+            kind, name = violation(message)
+        self._errors.append(Draft(kind, name, message, line))
+        return _INITIAL in sentence
 
     def initial(self, body: list[Line], line: int) -> None:
         """The state that violates a property by itself."""
@@ -258,4 +281,4 @@ class Behaviours:
         return self.error("expected a behaviour that begins with state 1, found none", lines)
 
 
-__all__ = ["Behaviours", "Line", "StateReader", "action", "violation"]
+__all__ = ["COMPLAINT_LINES", "Behaviours", "Line", "StateReader", "action", "complaint", "violation"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 
-from racelab.traces.tlc_parts import Behaviours, Line
+from racelab.traces.tlc_parts import COMPLAINT_LINES, Behaviours, Line
 from racelab.traces.trace import Trace
 
 _STATE = re.compile(r"State (\d+):\s*(.*)")
@@ -47,7 +47,7 @@ def read(text: str, file: str) -> list[Trace]:
         elif match := _BACK.match(line):
             found.back(int(match[1]), match[2], number)
         elif line.startswith("Error: "):
-            if found.sentence(line.removeprefix("Error: "), number):
+            if found.sentence(lines[number - 1 : number - 1 + COMPLAINT_LINES], number):
                 body, at = _body(lines, at)
                 found.initial(body, number)
         else:

@@ -73,7 +73,7 @@ def _take(found: Behaviours, code: int, severity: int, body: list[Line]) -> None
             raise found.error(f"expected 'N: Back to state', found {first[:60]!r}", number)
         found.back(int(match[1]), match[2], number)
     elif severity == ERROR_SEVERITY:
-        if found.sentence(first, number):
+        if found.sentence([line for _, line in filled], number):
             found.initial(filled[1:], number)
     else:
         for _, line in filled:
