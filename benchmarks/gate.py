@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import socket
@@ -100,12 +101,14 @@ def fact(hub: Hub, name: str, key: str) -> Any:
 def take_turns(ways: dict[str, Callable[[], None]], rounds: int) -> tuple[float, dict[str, float]]:
     """Median seconds of a turn of the first way, and of each way the median ratio to it.
 
-    A ratio is taken within a round, whose turns follow each other at once in changing order.
+    A ratio is taken within a round, whose turns follow each other at once, in every order alike:
+    what comes after a relayed write finds colder caches.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
-    for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+    orders = itertools.cycle(itertools.permutations(names))
+    for _, order in zip(range(rounds), orders, strict=False):
+        for name in order:
             started = time.perf_counter()
             ways[name]()
             times[name].append(time.perf_counter() - started)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -12,20 +12,18 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class _Rule:
-    """`left` more things that agree with `match` are wanted under `hold`."""
+    """`left` more things whose `fields` equal `wanted` go under `hold`."""
 
-    __slots__ = ("_of", "_wanted", "hold", "left")
+    __slots__ = ("fields", "hold", "left", "wanted")
 
     def __init__(self, hold: str, match: msgspec.Struct, count: int) -> None:
         self.hold = hold
         self.left = count
-        fields = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
-        names = [*fields] * 2  # attrgetter gives a tuple for two names and more: one comparison, in C
-        self._of = attrgetter(*names) if names else None
-        self._wanted = tuple(fields[name] for name in names)
-
-    def agrees(self, thing: msgspec.Struct) -> bool:
-        return self._of is None or bool(self._of(thing) == self._wanted)
+        given = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
+        values = tuple(given.values())
+        # attrgetter gives the bare value for one name and a tuple for more: one comparison, in C
+        self.fields: Callable[[Any], Any] = attrgetter(*given) if given else lambda thing: ()
+        self.wanted: Any = values[0] if len(values) == 1 else values
 
 
 class Rules(Generic[T]):
@@ -60,7 +58,7 @@ class Rules(Generic[T]):
         Of several rules that agree, the one that was armed first takes it.
         """
         for rule in self._rules:
-            if rule.agrees(thing):
+            if rule.fields(thing) == rule.wanted:
                 rule.left -= 1
                 if rule.left == 0:
                     self._rules.remove(rule)
