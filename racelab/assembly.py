@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +246,8 @@ def run_order(bench: Workbench, order: Order, folder: RunFolder, audience: Audie
     audience.begin(order.scenario, order.policy, guards)
     first = bench.play(order, audience.see)
     folder.json("env.json", environment(bench.lab.facts if first.failure is None else {}))
-    equivalents = try_equivalents(bench, order) if first.verdict.verdict == "prevented" else []
+    blocked = first.verdict.blocked_at if first.verdict.verdict == "prevented" else None
+    equivalents = try_equivalents(bench, order, blocked["guard"]) if blocked else []
     played = _Tally(order, first, folder)
     audience.counted(first.verdict.verdict)
     for number in range(2, order.runs + 1):
@@ -268,18 +269,17 @@ def keep(folder: RunFolder, history: History, json: dict[str, Any]) -> None:
     write_report(folder.path)
 
 
-def try_equivalents(bench: Workbench, order: Order) -> list[dict[str, Any]]:
-    """Under `prevented`: the same fault after the drain has run out must be harmless too, and without
-    the guard that refused it the step must go through; else that guard is not what prevented it."""
-    late = bench.play(order, drain_first=True)
-    tried = [{"what": "let go only after the drain has run out", "verdict": late.verdict.verdict}]
-    blocked = late.verdict.blocked_at or {}
-    guard = blocked.get("guard")
-    if guard is not None:
-        bare = Order(order.scenario, order.policy, (*order.without, guard), seed=order.seed)
-        without = bench.play(bare)
-        tried.append({"what": f"without {guard}", "verdict": without.verdict.verdict})
-    return tried
+def try_equivalents(bench: Workbench, order: Order, guard: str) -> list[dict[str, Any]]:
+    """Under `prevented`: the same fault on another page, and let go only after the drain has run out,
+    must be harmless too (with spare pages, since quarantine costs some); and without the guard that
+    refused it the step must go through, else that guard is not what prevented it."""
+    roomy = msgspec.structs.replace(order.scenario.lab, decode_pages=2 * order.scenario.lab.decode_pages)
+    elsewhere = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=roomy), runs=1)
+    tried = []
+    for what, drain_first in (("with spare pages", False), ("with spare pages, after the drain has run out", True)):
+        tried.append({"what": what, "verdict": bench.play(elsewhere, drain_first=drain_first).verdict.verdict})
+    bare = bench.play(replace(order, without=(*order.without, guard), runs=1))
+    return [*tried, {"what": f"without {guard}", "verdict": bare.verdict.verdict}]
 
 
 class _Tally:

@@ -5,8 +5,8 @@ of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to 
 `racelab.channel.link.Link` (token in the environment variable RACELAB_TOKEN) and answers:
 
     arm(hold, match, count)     watch for the next `count` things that agree with `match`
-    release(hold)               let what is held under `hold` go on, in the order in which it stopped
-    drop(hold)                  lose what is held under `hold`, as the transport would
+    release(hold)               end a hold: what it holds goes on, in the order in which it stopped
+    drop(hold)                  end a hold: what it holds is lost, as the transport would lose it
     reset(incarnation)          forget rules that did not fire; answer what is still held
     count()                     record a `counted` event: own byte counts beside the kernel's
 

@@ -79,6 +79,7 @@ class Conductor:
         self.seed = seed
         self.drain_first = drain_first
         self.witness = Witness(observe)
+        self._open: list[str] = []
         self._blocked = False
         self._refusals_before = 0
 
@@ -107,7 +108,7 @@ class Conductor:
             if not self._take(number, step):
                 break
         self._phase("release")
-        for hold in self.scenario.holds():
+        for hold in list(self._open):
             self._let_go(hold, "release")
         self._phase("drain")
         self._settle()
@@ -116,6 +117,9 @@ class Conductor:
         self._phase("probe")
         self._submit(PROBE, probe_request(self.scenario))
         self._settle()
+        if not self.witness.ended(PROBE):  # starved, by quarantine say: its own time-out ends it
+            self._advance(self.scenario.lab.request_timeout_ms)
+            self._settle()
         self._phase("judge")
         self.hub.call_all(self.lab.engines, "quiesce")
         self.hub.call_all(list(self.lab.gates), "count")
@@ -186,6 +190,7 @@ class Conductor:
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count)
         if step.write is not None:
             self.hub.call("prefill", "arm_lane", hold=step.id, match=match, count=step.count)
+        self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
     def _gate(self, step: Hold) -> Injector:
@@ -195,14 +200,21 @@ class Conductor:
     # -- letting go
 
     def _let_go(self, hold: str, how: str) -> Outcome:
-        """Release or drop what is held and wait until it has arrived; writes are looked at around it."""
+        """End a hold: what it holds is released or dropped, and has arrived when this returns.
+
+        Nothing more stops under it. The receiver looks at the target of each held write before and after.
+        """
+        if hold not in self._open:
+            return Outcome("failed", f"claim: {hold} has been let go already")
+        self._open.remove(hold)
         step = self.scenario.holds()[hold]
-        held = [event for event in self.witness.held(hold) if not self._has_gone(event)]
-        if not held:
-            return Outcome("failed", f"claim: nothing is held under {hold}")
+        held = self.witness.held(hold)
         if step.write is not None:
+            self.hub.call("prefill", "disarm_lane", hold=hold)
             self._look(held, "before-release")
         self.hub.call(self._gate(step).name, how, hold=hold)
+        if not held:
+            return Outcome("failed", f"claim: nothing was held under {hold}")
         waiting = {event.data["what"] for event in held}
         outcome = self._wait(
             lambda: self._last_arrival(hold) if waiting <= self.witness.gone(hold, ARRIVED) else None,
@@ -212,9 +224,6 @@ class Conductor:
         if step.write is not None:
             self._look(held, "after-landing")
         return outcome
-
-    def _has_gone(self, held: Event) -> bool:
-        return held.data["what"] in self.witness.gone(held.data["hold"], ARRIVED)
 
     def _last_arrival(self, hold: str) -> Event:
         return max(

@@ -56,16 +56,18 @@ class Write:
         return self.released or self.held or self.posted
 
     @property
-    def uppers(self) -> list[Event]:
-        """Events that the landing surely precedes.
+    def completed_too_early(self) -> bool:
+        """Whether the API reported success while the gate still had the bytes: the transport's error."""
+        if self.completed is None or not self.succeeded or self.held is None:
+            return False
+        return self.landed is None or self.completed.hlc < self.landed.hlc
 
-        A completion that came before the gate let the write go is a transport's error and no bound.
-        """
+    @property
+    def uppers(self) -> list[Event]:
+        """Events that the landing surely precedes; a completion that came too early is none."""
         bounds = [self.landed] if self.landed is not None else []
-        if self.completed is not None and self.succeeded:
-            lied = self.held is not None and (self.landed is None or self.completed.hlc < self.landed.hlc)
-            if not lied:
-                bounds.append(self.completed)
+        if self.completed is not None and self.succeeded and not self.completed_too_early:
+            bounds.append(self.completed)
         return bounds
 
     def landing_before(self, event: Event, causality: Causality) -> bool:

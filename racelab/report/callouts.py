@@ -213,12 +213,12 @@ def _other_findings(scene: Scene, verdict: dict[str, Any], told: list[Callout]) 
     result: list[Callout] = []
     seen: set[tuple[str, str, bool]] = set()
     for finding in verdict.get("evidence", []):
-        places = [events[place] for place in finding.get("events") or [] if place in events]
+        last = events.get(str((finding.get("events") or [""])[-1]))
         spec, grade = str(finding.get("spec")), str(finding.get("grade"))
         paged = finding.get("page") is not None
-        if not places or (spec, grade, paged) in seen or (paged and grade in ("consumed", "corrupt")):
+        if last is None or (spec, grade, paged) in seen or (paged and grade in ("consumed", "corrupt")):
             continue
-        anchor = _y(scene, places[-1])
+        anchor = _y(scene, last)
         seen.add((spec, grade, paged))
         if any(abs(callout.anchor - anchor) < NEAR_PX for callout in (*told, *result)):
             continue

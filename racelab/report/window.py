@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.report.form import Form
+from racelab.report.words import CLIENT
 
 _EVERYWHERE = frozenset(
     {"step", "step-done", "blocked", "gave-up", "died", "phase"}
@@ -81,8 +82,12 @@ def _before_phase(drawn: list[Event], evidence: Iterable[str], phase: str) -> li
 
 
 def _until_answer(drawn: list[Event], victim: str | None) -> list[Event]:
+    """Until the victim has answered and the client has heard it."""
     answered = [index for index, event in enumerate(drawn) if event.kind == "finished" and event.request == victim]
-    return drawn[: answered[-1] + 1] if answered else drawn
+    if not answered:
+        return drawn
+    heard = (index for index in range(answered[-1], len(drawn)) if drawn[index].instance == CLIENT)
+    return drawn[: next(heard, answered[-1]) + 1]
 
 
 def _around(drawn: list[Event], evidence: frozenset[str], drawn_max: int) -> tuple[int, int]:

@@ -60,6 +60,7 @@ class Instance:
             "reset": self.reset,
             "use_gate": self.transport.use_gate,
             "arm_lane": self.transport.lanes.arm,
+            "disarm_lane": self.transport.lanes.disarm,
             "submit": self.submit,
             "abort": self.abort,
             "advance": self.advance,
