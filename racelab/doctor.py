@@ -54,10 +54,7 @@ def diagnose(cluster: Cluster) -> Diagnosis:
     """Probe everything that a run on `cluster` needs, and what would widen what can be run."""
     findings = [
         _probe("python", _python, "racelab", "install Python 3.11 or later"),
-        *(
-            _probe(name, lambda name=name: _module(name), "every run", "make setup")
-            for name in ("ray", "torch", "amqtt")
-        ),
+        *(_probe(name, partial(_module, name), "every run", "make setup") for name in ("ray", "torch", "amqtt")),
         *(
             _probe(library, partial(_library, library), "Mooncake", f"apt-get install {package}")
             for library, package in SYSTEM_LIBRARIES.items()

@@ -90,7 +90,7 @@ class Transport:
         self._announcer = Announcer(announce)
 
     def post(self, segment: str, writes: list[Write]) -> None:
-        """Submit writes to a peer's segment, each on its lane; completions come from `poll`."""
+        """Submit writes of one attempt to a peer's segment, each on its lane; completions come from `poll`."""
         gated = [write for write in writes if self.lanes.choose(write.identity)]
         direct = [write for write in writes if write not in gated] if gated else writes
         if direct:
@@ -109,8 +109,11 @@ class Transport:
                 name, writes = self._batches.pop(handle)
                 done.append(Completion(name, writes, _STATUS.get(code, "failed"), code))
         for completion in done:
+            about = completion.writes[0].identity
             self._recorder.record(
                 "completed",
+                about.request,
+                about.attempt,
                 batch=completion.batch,
                 writes=[write.identity.write for write in completion.writes],
                 status=completion.status,
