@@ -17,7 +17,7 @@ from racelab.report.summary import (
     label_words,
     replay_command,
     spec_rows,
-    token_rows,
+    wrong_answers,
 )
 
 VERDICT_STYLES = {
@@ -28,7 +28,6 @@ VERDICT_STYLES = {
     "diverged": "yellow",
     "inconclusive": "yellow",
 }
-EVIDENCE_SHOWN = 6
 _MARKS = {"held": ("✓", "+", "green"), "violated": ("✗", "x", "bold red"), "unknown": ("?", "?", "yellow")}
 
 
@@ -37,7 +36,7 @@ def show(console: Console, verdict: dict[str, Any], width: int) -> None:
     ascii_only = console.options.ascii_only
     lines = list(_lines(verdict, ascii_only=ascii_only))
     word = str(verdict["verdict"])
-    title = Text.assemble((f" {word.upper()} ", f"bold reverse {VERDICT_STYLES.get(word, 'white')}"))
+    title = Text.assemble((f" {word.upper()} ", f"bold white on {VERDICT_STYLES.get(word, 'blue')}"))
     if console.is_terminal and not ascii_only:
         body: RenderableType = Group(*lines)
         style = VERDICT_STYLES.get(word, "white")
@@ -68,19 +67,20 @@ def _lines(verdict: dict[str, Any], *, ascii_only: bool) -> Iterator[Text | Padd
 
 
 def _evidence(verdict: dict[str, Any]) -> Iterator[Text]:
+    """The first finding of each specification; the report has them all."""
     findings = grouped(verdict)
-    if findings:
+    first = {finding.spec: finding for finding in reversed(findings)}
+    shown = [finding for finding in findings if first[finding.spec] is finding]
+    if shown:
         yield Text()
-    for finding in findings[:EVIDENCE_SHOWN]:
+    for finding in shown:
         yield Text.assemble((f"- {finding.spec}, {finding.grade}: ", "dim"), finding.sentence())
-    if len(findings) > EVIDENCE_SHOWN:
-        yield Text(f"- and {len(findings) - EVIDENCE_SHOWN} more, in the report", style="dim")
+    if len(findings) > len(shown):
+        yield Text(f"- and {len(findings) - len(shown)} more, in the report", style="dim")
 
 
 def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
-    for row in token_rows(verdict):
-        if not row.differs:
-            continue
+    for row in wrong_answers(verdict):
         width = max(len(word) for word in (*row.expected, *row.got))
         alone = "".join(f" {word:>{width}} " for word in row.expected)
         here = Text()

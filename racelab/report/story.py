@@ -24,7 +24,8 @@ from racelab.scenario import PROBE, Scenario
 
 PLAIN_WIDTH = 118
 REMEMBERED_EVENTS = 20_000
-_STEP_COLUMN = 50
+WIDE = 116
+_WHY_COLUMN = 60
 _MS_COLUMN = 10
 
 _STYLES = {
@@ -120,7 +121,7 @@ class Story:
             return
         self._finish_line()
         self._tell_pending()
-        self._line(Text(f"      {_PHASES.get(phase, phase)}", style="dim"))
+        self._line(Text(f"   -  {_PHASES.get(phase, phase)}", style="dim"))
 
     def _begin_step(self, event: Event) -> None:
         self._finish_line()
@@ -132,19 +133,17 @@ class Story:
         self.console.file.flush()
 
     def _end_step(self, event: Event, step: Event) -> None:
-        style = _STYLES.get(event.kind, "dim")
-        why = Text(self._why(event), style=style)
-        took = milliseconds((wall_us(event.hlc) - wall_us(step.hlc)) / 1000)
-        room = self.width - 6 - _STEP_COLUMN - _MS_COLUMN
-        if self._column <= 6 + _STEP_COLUMN - 2 and why.cell_len <= room:
-            gap = " " * (6 + _STEP_COLUMN - self._column)
-        else:
-            self._finish_line()
-            gap = " " * 6
-            room = self.width - 6 - _MS_COLUMN
-        pad = " " * max(room - why.cell_len, 1)
-        self._line(Text.assemble(gap, why, pad, (took.rjust(_MS_COLUMN), "dim")))
+        """End the line with why the step may go on and how long it took; `why` goes beneath where room is short."""
+        why = Text(self._why(event), style=_STYLES.get(event.kind, "dim"))
+        took = Text(milliseconds((wall_us(event.hlc) - wall_us(step.hlc)) / 1000).rjust(_MS_COLUMN), style="dim")
+        room = self.width - _WHY_COLUMN - _MS_COLUMN
+        beside = self.width >= WIDE and self._column < _WHY_COLUMN - 1 and why.cell_len <= room
+        line = Text.assemble(" " * (_WHY_COLUMN - self._column), why) if beside else Text()
+        gap = " " * max(self.width - self._column - line.cell_len - _MS_COLUMN, 1)
+        self._line(Text.assemble(line, gap, took))
         self._step = None
+        if not beside:
+            self._indented(why, 6)
         self._tell_pending()
 
     def _why(self, event: Event) -> str:
@@ -171,14 +170,18 @@ class Story:
             line = _together(group)
             if met[key]:
                 line.append(f": {met[key]}", style="bold red" if "owns" in met[key] else "")
-            rows = line.wrap(self.console, self.width - 16)
-            for row, words in enumerate(rows):
-                self._line(Text.assemble("        ", (f"{'' if row else group[0].instance:<8}", "dim"), words))
+            self._indented(line, 16, Text.assemble("        ", (f"{group[0].instance:<8}", "dim")))
 
     def _finish_line(self) -> None:
         if self._step is not None:
             self._line(Text())
             self._step = None
+
+    def _indented(self, text: Text, indent: int, lead: Text | None = None) -> None:
+        """Print a text that wraps under itself; `lead` stands before its first line."""
+        for row, words in enumerate(text.wrap(self.console, self.width - indent)):
+            first = lead if lead is not None and row == 0 else Text(" " * indent)
+            self._line(Text.assemble(first, words))
 
     def _line(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)

@@ -69,9 +69,7 @@ def headline(verdict: dict[str, Any]) -> str:
 
 
 def _wrong_answer(verdict: dict[str, Any], owner: str | None) -> str:
-    """The answer of the request whose memory it was, else of any that differs."""
-    rows = [row for row in token_rows(verdict) if row.differs]
-    rows.sort(key=lambda row: row.request != (owner or "").split(" ")[0])
+    rows = wrong_answers(verdict, owner)
     if not rows:
         return ""
     return f"; {rows[0].request} answered {' '.join(rows[0].got)}, and alone it answers {' '.join(rows[0].expected)}"
@@ -193,6 +191,14 @@ def token_rows(verdict: dict[str, Any]) -> list[Tokens]:
             different = frozenset()
         rows.append(Tokens(str(item["request"]), expected, got, different, missing=not got))
     return rows
+
+
+def wrong_answers(verdict: dict[str, Any], owner: str | None = None) -> list[Tokens]:
+    """The answers that differ; the one of the request whose memory it was stands first."""
+    if owner is None:
+        owner = next((str(finding["owner"]) for finding in verdict.get("evidence", []) if finding.get("owner")), "")
+    rows = [row for row in token_rows(verdict) if row.differs]
+    return sorted(rows, key=lambda row: row.request != owner.split(" ")[0])
 
 
 def label_words(label: str) -> str:
