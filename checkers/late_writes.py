@@ -78,7 +78,8 @@ class LateWrites:
         if write.landing_after(ended, self._causality):
             self._late(write, span, f"landed after {gen} ended", ended)
         else:
-            self.doubts.append(f"nothing orders the landing of write {write.id} against the end of {gen}")
+            early = ", and its completion came before its landing" if write.completed_too_early else ""
+            self.doubts.append(f"nothing orders the landing of write {write.id} against the end of {gen}{early}")
 
     def _late(self, write: Write, span: Span, why: str, ended: Event | None = None) -> None:
         if write.fate == "landed":

@@ -63,8 +63,8 @@ class Claims:
             return f"write {write.id} completed with {write.completed.data['status']}, which proves nothing"
         if before(closed, write.completed):
             return f"write {write.id} completed after it ({number(write.completed)})"
-        if not before(write.completed, closed) and write.landing_after(closed, self.history.causality):
-            return f"write {write.id} landed after it ({number(write.lower)})"
+        if write.landing_after(closed, self.history.causality):
+            return f"write {write.id} landed after it ({number(write.lower)}), whatever the transport had said"
         return None
 
     def _gap(self, life: Life, grant: Grant, writes: list[Write]) -> str | None:
