@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from injectors import entry, tally
 from injectors.bus_session import Session, Side
-from racelab.channel.link import Handler, Link
+from racelab.channel.link import Handler
 from racelab.errors import BusError, LabError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import Injector, Mechanism
@@ -237,16 +237,14 @@ async def probe(broker: entry.Address) -> None:
         raise BusError(f"what listens at {host}:{port} is no MQTT 3.1.1 broker", next=next)
 
 
-async def serve(
-    listener: socket.socket, broker: entry.Address, recorder: Recorder, connect: Callable[[dict[str, Any]], Link]
-) -> None:
+async def serve(listener: socket.socket, broker: entry.Address, hub: str, speaker: entry.Speaker) -> None:
     """Relay until the conductor is gone."""
     await probe(broker)
     loop = asyncio.get_running_loop()
-    gate = Gate(recorder, broker)
+    gate = Gate(speaker.recorder, broker)
     server = await loop.create_server(gate.accept, sock=listener)
     host, port = listener.getsockname()[:2]
-    link = connect({"mqtt": f"{host}:{port}"})
+    link = speaker.connect(hub, {"mqtt": f"{host}:{port}"})
     handlers = gate.handlers()
     gone = loop.create_future()
 
@@ -271,9 +269,8 @@ def main() -> None:
         "--broker", type=entry.address, required=True, metavar="HOST:PORT", help="the MQTT 3.1.1 broker"
     )
     options = arguments.parse_args()
-    recorder, connect = entry.speaker(options.instance)
     listener = entry.listen(options.host, options.port)
-    asyncio.run(serve(listener, options.broker, recorder, lambda facts: connect(options.hub, facts)))
+    asyncio.run(serve(listener, options.broker, options.hub, entry.Speaker(options.instance)))
 
 
 if __name__ == "__main__":

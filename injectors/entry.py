@@ -8,10 +8,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from racelab.channel.link import Link
 from racelab.errors import LabError, PortTakenError, RacelabError
+from racelab.evidence.events import Event
 from racelab.evidence.recorder import Recorder
 from racelab.gates import TOKEN_VARIABLE
 
@@ -60,19 +64,55 @@ def listen(host: str, port: int = 0) -> socket.socket:
         raise LabError(f"cannot listen on {host}:{port}: {reason(error)}") from None
 
 
-def speaker(instance: str) -> tuple[Recorder, Callable[[str, dict[str, object]], Link]]:
-    """A recorder that publishes each event at once, and what connects it to the conductor."""
-    links: list[Link] = []
-    recorder = Recorder(instance, sink=lambda event: links[0].publish(event))
+class Speaker:
+    """A gate's recorder and its link to the conductor: each event is published at once."""
 
-    def connect(hub: str, facts: dict[str, object]) -> Link:
+    def __init__(self, instance: str) -> None:
+        self.recorder = Recorder(instance, sink=self._hear)
+        self._link: Link | None = None
+        self._waiting: list[Event] = []
+        self._urgent = 0
+        self._lock = threading.Lock()
+        self._publishing = threading.Lock()
+
+    def connect(self, hub: str, facts: dict[str, Any]) -> Link:
+        """Say hello to the conductor.
+
+        Raises:
+            LabError: there is none.
+        """
         try:
-            links.append(Link(hub, os.environ.get(TOKEN_VARIABLE, ""), recorder, **facts))
+            self._link = Link(hub, os.environ.get(TOKEN_VARIABLE, ""), self.recorder, **facts)
         except OSError as error:
             raise LabError(f"no conductor at {hub}: {reason(error)}") from None
-        return links[0]
+        return self._link
 
-    return recorder, connect
+    @contextmanager
+    def urgently(self) -> Iterator[None]:
+        """Within this block no thread stops to publish; what is recorded meanwhile follows right after."""
+        with self._lock:
+            self._urgent += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._urgent -= 1
+            self._publish()
+
+    def _hear(self, event: Event) -> None:
+        with self._lock:
+            self._waiting.append(event)
+            urgent = self._urgent
+        if not urgent:
+            self._publish()
+
+    def _publish(self) -> None:
+        assert self._link is not None, "an event before the conductor is known"
+        with self._publishing:  # taken first, so that events leave in their order
+            with self._lock:
+                events, self._waiting = self._waiting, []
+            if events:
+                self._link.publish(*events)
 
 
 def run(main: Callable[[], None]) -> None:

@@ -25,7 +25,6 @@ from typing import Any
 from injectors import entry, tally
 from injectors.wire_book import GATE, Book
 from injectors.wire_relay import Relay
-from racelab.evidence.recorder import Recorder
 from racelab.gates import Injector, Mechanism
 from racelab.transport.lanes import acknowledge, read_announcement
 from racelab.transport.tcp_layout import METADATA, Segment, pack_handshake, read_handshake, redirect
@@ -78,11 +77,11 @@ INJECTOR = Injector(
 class Gate:
     """The listeners, one thread each, and one thread for every connection to them."""
 
-    def __init__(self, recorder: Recorder, target: entry.Address, host: str, port: int) -> None:
-        self.recorder = recorder
+    def __init__(self, speaker: entry.Speaker, target: entry.Address, host: str, port: int) -> None:
+        self.recorder = speaker.recorder
         self.target = target
         self.host = host
-        self.book = Book(recorder)
+        self.book = Book(speaker.recorder, speaker.urgently)
         self._handshakes = entry.listen(host, port)
         self._data = entry.listen(host)
         self._announcements = entry.listen(host)
@@ -216,9 +215,9 @@ def main() -> None:
         "--target", type=entry.address, required=True, metavar="HOST:PORT", help="the segment of the receiving engine"
     )
     options: argparse.Namespace = arguments.parse_args()
-    recorder, connect = entry.speaker(options.instance)
-    gate = Gate(recorder, options.target, options.host, options.port)
-    link = connect(options.hub, gate.facts)
+    speaker = entry.Speaker(options.instance)
+    gate = Gate(speaker, options.target, options.host, options.port)
+    link = speaker.connect(options.hub, gate.facts)
     gate.start()
     link.serve(gate.handlers())
     gate.close()

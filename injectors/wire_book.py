@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from racelab.errors import LabError
@@ -61,12 +62,6 @@ class Held:
         self.told.wait()
         return not self.lost
 
-    def release(self, recorder: Recorder) -> None:
-        """Go on, by the hand of whoever releases it: waking its own thread takes longer than the first bytes."""
-        self.announced.record(recorder, "released", self.hold)
-        self.go()
-        self.told.set()
-
 
 class _Hold:
     """Writes held together, in the order in which they stopped.
@@ -83,8 +78,9 @@ class _Hold:
 class Book:
     """Shared by all threads of the gate, under one lock."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, urgently: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._recorder = recorder
+        self._urgently = urgently
         self._lock = threading.Lock()
         self._lanes = Lanes()
         self._announced: dict[tuple[int, int], deque[Announced]] = defaultdict(deque)
@@ -112,13 +108,19 @@ class Book:
 
         The rule ends: a write that comes later passes. Returns the ids of the writes that go.
         """
-        with self._lock:
+        with self._urgently(), self._lock:
             found = self._close(hold)
             if found.going or not found.queue:
                 return []
             found.going = True
-            found.queue[0].release(self._recorder)
+            self._let_go(found.queue[0])
             return [held.announced.identity.write for held in found.queue]
+
+    def _let_go(self, held: Held) -> None:
+        # by this thread: waking the write's own takes longer than the first bytes
+        held.announced.record(self._recorder, "released", held.hold)
+        held.go()
+        held.told.set()
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held, as TCP loses it: by a reset of the writer's connection. The rule ends."""
@@ -196,9 +198,9 @@ class Book:
 
         Under one lock, so that nobody who hears of it still finds the write held.
         """
-        with self._lock:
+        with self._urgently(), self._lock:
             queue = self._holds[held.hold].queue
             queue.remove(held)
             held.announced.record(self._recorder, kind, held.hold, **data)
             if queue:
-                queue[0].release(self._recorder)
+                self._let_go(queue[0])

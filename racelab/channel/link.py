@@ -88,9 +88,9 @@ class Link:
         if events:
             self._send(Events(events))
 
-    def publish(self, event: Event) -> None:
-        """Send one event at once: a recorder's sink for processes that act rarely."""
-        self._send(Events([event]))
+    def publish(self, *events: Event) -> None:
+        """Send events at once: a recorder's sink for processes that act rarely."""
+        self._send(Events(list(events)))
 
     def close(self) -> None:
         """Hang up; the conductor takes that for the end of the process."""
