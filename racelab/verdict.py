@@ -189,6 +189,8 @@ def _strongest(result: SpecResult) -> str:
 
 def _unsound(history: History, schedule: Schedule, injections: list[Certificate]) -> str | None:
     """Why nothing can be concluded from this history, if so."""
+    if history.disorder is not None:
+        return f"the number, clock and causal edges of {number(history.disorder)} contradict each other"
     if history.lost:
         return f"{history.lost} event(s) are lost"
     for certificate in injections:

@@ -69,13 +69,22 @@ class History:
         """The happened-before relation, worked out when first asked for."""
         return Causality(self.events)
 
-    @cached_property
+    @property
     def lost(self) -> int:
-        """Events that are missing: gaps in the numbers of an instance."""
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for event in self.events:
-            numbers[event.instance].append(event.seq)
-        return sum(max(seqs) - min(seqs) + 1 - len(set(seqs)) for seqs in numbers.values())
+        """Events that are missing: gaps in the numbers of an instance, or others had heard of later ones."""
+        return self._numbering.lost
+
+    @property
+    def disorder(self) -> Event | None:
+        """The first event whose number or causal edge contradicts the clocks, if there is one.
+
+        No recorder makes such a thing: the file was changed.
+        """
+        return self._numbering.disorder
+
+    @cached_property
+    def _numbering(self) -> Numbering:
+        return Numbering(self.events)
 
     def of(self, *kinds: str) -> Iterator[Event]:
         """Events of any of these kinds, in order."""
@@ -154,6 +163,46 @@ def _fault(event: Event) -> str:
         return f"no event has the kind {event.kind!r}"
     missing = [key for key in kind.data if key not in event.data]
     return f"an event {event.kind!r} without {', '.join(missing)}"
+
+
+class Numbering:
+    """What the events' numbers say: how many are missing, and whether they agree with the clocks."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.lost = 0
+        self.disorder: Event | None = None
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        ahead: list[tuple[Event, str, int]] = []
+        last = self._last
+        for event in events:
+            instance, seq = event.instance, event.seq
+            before = last.get(instance)
+            if before is None:
+                self._first[instance] = seq
+            elif seq != before + 1:
+                self._gap(event, before)
+            if before is None or seq > before:
+                last[instance] = seq
+            for other, known in event.after.items():
+                if known > last.get(other, 0):
+                    ahead.append((event, other, known))
+        self._settle(ahead)
+
+    def _gap(self, event: Event, before: int) -> None:
+        if event.seq > before:
+            self.lost += event.seq - before - 1
+        else:
+            self.disorder = self.disorder or event
+
+    def _settle(self, ahead: list[tuple[Event, str, int]]) -> None:
+        """Events that were heard of before they stand in the history: missing at its end, or out of order."""
+        for event, other, known in ahead:
+            if known > self._last.get(other, known):
+                self.lost += known - self._last[other]
+                self._last[other] = known
+            elif known >= self._first.get(other, known + 1):
+                self.disorder = self.disorder or event
 
 
 class Causality:
