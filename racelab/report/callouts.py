@@ -14,6 +14,7 @@ from racelab.report.window import name
 from racelab.report.words import count_of, deed, listed, who
 
 CALLOUT_CHARS = 37
+CALLOUTS_MAX = 16
 TITLE_PX = 18.0
 LINE_PX = 14.0
 PADDING_PX = 9.0
@@ -55,7 +56,7 @@ def _together(line: str) -> str:
 
 
 def callouts(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
-    """From top to bottom, each below the one before it."""
+    """From top to bottom, each below the one before it; of many, the first."""
     found = [
         *_given_up(scene),
         *_freed(scene, verdict),
@@ -65,6 +66,9 @@ def callouts(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
         *_answers(scene, verdict),
     ]
     found += _other_findings(scene, verdict, found)
+    if len(found) > CALLOUTS_MAX:
+        found.sort(key=lambda callout: (callout.tone == "note", callout.anchor))
+        found = found[:CALLOUTS_MAX]
     found.sort(key=lambda callout: callout.anchor)
     bottom = 0.0
     for callout in found:

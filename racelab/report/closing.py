@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from racelab.report.summary import (
+    also_tried,
     grouped,
     headline,
     label_words,
@@ -95,6 +96,8 @@ def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
 def _foot(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if verdict.get("label"):
         yield "label", label_words(str(verdict["label"]))
+    for row, line in enumerate(also_tried(verdict)):
+        yield "" if row else "also", line
     if verdict.get("run_dir"):
         yield "report", f"{verdict['run_dir']}/report.html"
     yield "replay", replay_command(verdict)

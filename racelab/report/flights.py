@@ -78,7 +78,9 @@ def _stop(canvas: Canvas, flight: Flight) -> tuple[float, float] | None:
     if flight.kind == "message":
         return canvas.at(arrived)
     x, y = canvas.page_middle((flight.out or flight.any).page), canvas.scene.y(arrived)
-    return (x, y) if x is not None and y is not None else None
+    if y is None:
+        return None
+    return (x if x is not None else canvas.layout.pages_x), y
 
 
 def _words(canvas: Canvas, flight: Flight) -> str:

@@ -8,6 +8,7 @@ would be a knot and a void; the real times stand beside the axis instead.
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from dataclasses import dataclass, field
 
 from racelab.evidence.clock import wall_us
@@ -15,7 +16,7 @@ from racelab.evidence.events import Event
 from racelab.report.form import Form
 from racelab.report.labels import group_key, group_label, step_lines
 from racelab.report.svg import CHAR_PX
-from racelab.report.window import Window
+from racelab.report.window import Window, name
 from racelab.report.words import CLIENT, NETWORK
 
 EVENT_PX = 8.0
@@ -30,6 +31,7 @@ AXIS_LABEL_PX = 15.0
 HEAD_PX = 64.0
 
 PAGE_PX = 40.0
+PAGES_MAX = 16
 STEP_CHARS = 32
 
 
@@ -95,26 +97,30 @@ def _lanes(events: list[Event], receiver: str | None, form: Form) -> tuple[dict[
     """Client, writers, the network, receivers: whoever posts writes stands left of the network."""
     seen = list(dict.fromkeys(event.instance for event in events))
     gates = {event.instance for event in events if event.kind in ("held", "released", "landed")} | set(NETWORK)
-    writers = [name for name in seen if name not in gates and name not in (CLIENT, receiver)]
+    writers = [instance for instance in seen if instance not in gates and instance not in (CLIENT, receiver)]
     posting = {event.instance for event in events if event.kind == "posted"}
-    writers.sort(key=lambda name: name not in posting)
+    writers.sort(key=lambda instance: instance not in posting)
     lanes = {CLIENT: Lane("client", form.client_x, "left", "client")}
     x = form.client_x
-    for name in writers or ["prefill"]:
+    for writer in writers or ["prefill"]:
         x += form.writer_gap
-        lanes[name] = Lane(name, x, "left", "writer")
+        lanes[writer] = Lane(writer, x, "left", "writer")
     network_x = x + form.arrow_gap
-    for name in (name for name in seen if name in gates):
-        lanes[name] = Lane(name, network_x, "right", "network")
+    for gate in (instance for instance in seen if instance in gates):
+        lanes[gate] = Lane(gate, network_x, "right", "network")
     x = network_x + form.arrow_gap
     lanes[receiver or "decode"] = Lane(receiver or "decode", x, "right", "receiver")
     return lanes, network_x, x + form.label_gap
 
 
 def _pages(window: Window) -> list[int]:
-    """The pages that anything drawn touches."""
+    """The pages that anything drawn touches; of many, those of the evidence and then the busiest."""
     kinds = ("posted", "landed", "page-private", "page-free", "page-draining", "page-quarantined", "refused")
-    return sorted({event.page for event in window.events if event.page is not None and event.kind in kinds})
+    touched: Counter[int] = Counter()
+    for event in window.events:
+        if event.page is not None and event.kind in kinds:
+            touched[event.page] += 1_000 if name(event) in window.evidence else 1
+    return sorted(page for page, _ in touched.most_common(PAGES_MAX))
 
 
 class _Placer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from racelab.report import palette
 from racelab.report.canvas import Canvas
 from racelab.report.flights import arrow
 from racelab.report.strip import burst
@@ -31,11 +32,11 @@ def legend(canvas: Canvas, top: float, width: float) -> tuple[list[str], float]:
 def _entries(canvas: Canvas) -> Iterator[tuple[list[str], str, str]]:
     scene = canvas.scene
     drawn = {flight.any.request for flight in scene.flights} | {bar.request for bar in scene.bars}
-    for request in scene.requests:
-        if request in drawn:
-            colour = canvas.colour(request)
-            swatch = element("rect", x=4, y=-7, width=26, height=14, class_="own")
-            yield [swatch, element("rect", x=4, y=-7, width=4, height=14, class_="edge")], str(request), colour
+    shown = [request for request in scene.requests if request in drawn]
+    for request in shown[: palette.REQUEST_COLOURS]:
+        colour = canvas.colour(request)
+        swatch = element("rect", x=4, y=-7, width=26, height=14, class_="own")
+        yield [swatch, element("rect", x=4, y=-7, width=4, height=14, class_="edge")], str(request), colour
     if any((flight.any.attempt or 1) > 1 for flight in scene.flights):
         yield [text("#2", 17, 4, "mid strong")], "second attempt of a request", ""
     yield arrow((0, 0), (32, 0), "msg", "msghead"), "control message", ""

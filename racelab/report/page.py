@@ -17,7 +17,7 @@ from racelab.evidence.history import History
 from racelab.evidence.naming import start_us
 from racelab.report import palette, scene, spacetime
 from racelab.report.closing import VERDICT_STYLES
-from racelab.report.summary import grouped, headline, label_words, replay_command, spec_rows, token_rows
+from racelab.report.summary import also_tried, grouped, headline, label_words, replay_command, spec_rows, token_rows
 from racelab.report.window import evidence_names, name
 from racelab.report.words import CLIENT, milliseconds, phrase, shown, size, ticket, who
 from racelab.scenario import read_aloud
@@ -100,6 +100,7 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
         transport=_TRANSPORTS.get(str(verdict.get("transport")), ""),
         target=_TARGETS.get(str(verdict.get("target")), ""),
         replay=replay_command(verdict),
+        tried=also_tried(verdict),
         environment=_pairs(env or {}),
         rows=rows[:LISTED_EVENTS_MAX],
         events=len(rows),

@@ -72,7 +72,7 @@ class Story:
         for line in textwrap.wrap(about, min(self.width, PLAIN_WIDTH)):
             self._line(Text(line))
         guarded = f"guards: {', '.join(guards)}" if guards else "no guard"
-        self._line(Text.assemble(("policy ", "dim"), (policy, "bold"), f" ({guarded})"))
+        self._indented(Text.assemble((policy, "bold"), f" ({guarded})"), 7, Text("policy ", style="dim"))
         self._line(Text())
 
     def end(self, verdict: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ class Story:
             return
         self._finish_line()
         self._tell_pending()
-        self._line(Text(f"   -  {_PHASES.get(phase, phase)}", style="dim"))
+        self._indented(Text(_PHASES.get(phase, phase), style="dim"), 6, Text("   -  ", style="dim"))
 
     def _begin_step(self, event: Event) -> None:
         self._finish_line()
@@ -139,8 +139,11 @@ class Story:
         room = self.width - _WHY_COLUMN - _MS_COLUMN
         beside = self.width >= WIDE and self._column < _WHY_COLUMN - 1 and why.cell_len <= room
         line = Text.assemble(" " * (_WHY_COLUMN - self._column), why) if beside else Text()
-        gap = " " * max(self.width - self._column - line.cell_len - _MS_COLUMN, 1)
-        self._line(Text.assemble(line, gap, took))
+        gap = self.width - self._column - line.cell_len - _MS_COLUMN
+        if gap < 1:
+            self._finish_line()
+            gap = self.width - _MS_COLUMN
+        self._line(Text.assemble(line, " " * gap, took))
         self._step = None
         if not beside:
             self._indented(why, 6)

@@ -57,7 +57,7 @@ def headline(verdict: dict[str, Any]) -> str:
     if word == "prevented":
         blocked = verdict.get("blocked_at") or {}
         by = f"the guard {blocked.get('guard')} refused step {blocked.get('step')}" if blocked else "a guard refused"
-        return f"Prevented: {by}, and after release, drain and probe nothing is violated."
+        return f"Prevented: {by}, and after release, drain and probe nothing is violated{_without(verdict)}."
     if word in ("reproduced", "moved"):
         groups = grouped(verdict)
         if groups:
@@ -66,6 +66,26 @@ def headline(verdict: dict[str, Any]) -> str:
     if isinstance(why, (list, tuple)):
         why = "; ".join(str(item) for item in why)
     return f"{opening}: {why}." if why else f"{opening}."
+
+
+def _without(verdict: dict[str, Any]) -> str:
+    """That the guard is what prevented it, if that was tried."""
+    for tried in verdict.get("equivalents") or []:
+        if str(tried["what"]).startswith("without ") and tried["verdict"] in ("reproduced", "moved"):
+            return f"; {tried['what']} the same schedule is {tried['verdict']}"
+    return ""
+
+
+def also_tried(verdict: dict[str, Any]) -> list[str]:
+    """Other runs of the same order: how many, with which verdicts, and the variations of a prevented one."""
+    lines = []
+    counts: dict[str, int] = verdict.get("verdicts") or {}
+    if counts:
+        total = sum(counts.values())
+        told = ", ".join(f"{word} {count:,}" for word, count in counts.items())
+        lines.append(f"{total:,} runs of the forced schedule: {told} (no rate of nature)")
+    lines += [f"{tried['what']}: {tried['verdict']}" for tried in verdict.get("equivalents") or []]
+    return lines
 
 
 def _wrong_answer(verdict: dict[str, Any], owner: str | None) -> str:
@@ -174,7 +194,7 @@ def _basis(outcome: str, coverage: dict[str, Any], why: Any, findings: int) -> s
     looked = ", ".join(f"{number:,} {thing.replace('_', ' ')}" for thing, number in coverage.items() if number)
     parts = [count_of(findings, "finding")] if findings else []
     parts += [str(why)] if why and outcome == "unknown" else []
-    parts += [f"looked at {looked}"] if looked else []
+    parts += [f"coverage: {looked}"] if looked else []
     return "; ".join(parts)
 
 

@@ -12,6 +12,7 @@ from racelab.evidence.history import History
 from racelab.report.callouts import callouts
 from racelab.report.figure import figure
 from racelab.report.form import COMPACT, FULL
+from racelab.report.layout import PAGES_MAX
 from racelab.report.scene import build
 from racelab.report.spacetime import spacetime
 from racelab.report.window import choose
@@ -186,6 +187,18 @@ def test_owners_from_before_the_window_are_known_in_it() -> None:
     history, verdict = long_history()
     scene = build(history, verdict, COMPACT)
     assert sum(landing.foreign for landing in scene.landings) == 4
+
+
+def test_of_many_pages_those_of_the_evidence_are_shown() -> None:
+    tape = made_by_hand.Tape()
+    tape.at("decode", "granted", "r1", page=1, gen=1, to="prefill", bytes=1)
+    for page in range(40):
+        for _ in range(2 if page < 39 else 1):
+            freed = tape.at("decode", "page-free", "r1", page=page, gen=1, from_="PRIVATE", why="x")
+    verdict = {"verdict": "moved", "evidence": [{"spec": "conservation", "events": [f"decode:{freed.seq}"]}]}
+    pages = build(made_by_hand._history(tape, "eager", []), verdict).layout.pages
+    assert len(pages) == PAGES_MAX
+    assert 39 in pages
 
 
 def test_the_figure_stands_alone_and_is_smaller() -> None:

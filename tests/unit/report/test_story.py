@@ -126,6 +126,13 @@ def test_on_a_terminal_the_verdict_stands_in_a_box_and_nothing_is_wider_than_the
     assert "REPRODUCED" in box[0]
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("made", BOTH)
+def test_no_line_is_wider_than_the_terminal(made: Any, width: int) -> None:
+    told = tell(*made(), force_terminal=True, width=width, color_system=None)
+    assert [line for line in told.splitlines() if len(line) > width] == []
+
+
 def test_a_terminal_that_knows_ascii_only_gets_ascii_only() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")

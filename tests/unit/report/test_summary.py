@@ -4,7 +4,16 @@ import made_by_hand
 import pytest
 
 from racelab.report.ownership import Book
-from racelab.report.summary import grouped, headline, label_words, replay_command, spec_rows, token_rows
+from racelab.report.summary import (
+    also_tried,
+    grouped,
+    headline,
+    label_words,
+    replay_command,
+    spec_rows,
+    token_rows,
+    wrong_answers,
+)
 
 
 def test_the_headline_of_a_race_names_writer_owner_pages_moment_and_wrong_answer() -> None:
@@ -31,6 +40,30 @@ def test_findings_of_different_writers_are_told_apart() -> None:
     assert len(grouped(verdict)) == 2
 
 
+def test_what_else_was_tried_is_told_and_no_rate_is_claimed() -> None:
+    lines = also_tried(
+        {
+            "verdicts": {"prevented": 199, "moved": 1},
+            "equivalents": [{"what": "without drain-before-free", "verdict": "reproduced"}],
+        }
+    )
+    assert lines == [
+        "200 runs of the forced schedule: prevented 199, moved 1 (no rate of nature)",
+        "without drain-before-free: reproduced",
+    ]
+
+
+def test_a_prevented_headline_says_what_happens_without_the_guard() -> None:
+    verdict = made_by_hand.ledger()[1] | {"equivalents": [{"what": "without x", "verdict": "reproduced"}]}
+    assert headline(verdict).endswith("nothing is violated; without x the same schedule is reproduced.")
+
+
+def test_the_answer_of_the_request_whose_memory_it_was_stands_first() -> None:
+    verdict = made_by_hand.eager()[1]
+    verdict["tokens"].insert(0, {"request": "r1", "expected": [1], "got": [2]})
+    assert [row.request for row in wrong_answers(verdict)] == ["r2", "r1"]
+
+
 def test_a_finding_without_page_or_time_is_told_in_its_own_words() -> None:
     finding = {"spec": "finality", "grade": "stuck", "instance": "decode", "what": "r3 waits for pages for ever."}
     (told,) = grouped({"evidence": [finding]})
@@ -46,7 +79,7 @@ def test_specifications_say_what_was_looked_at_or_why_not() -> None:
         }
     )
     told = {row.name: (row.outcome, row.basis) for row in rows}
-    assert told["isolation"] == ("held", "looked at 8 landings")
+    assert told["isolation"] == ("held", "coverage: 8 landings")
     assert told["integrity"] == ("unknown", "no reads were reported")
     assert told["finality"][0] == "unknown"
 
