@@ -1,0 +1,74 @@
+"""Every shipped scenario on real processes, under every policy and with its own guard taken away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from racelab import scenario
+from racelab.assembly import Order, Workbench
+from racelab.evidence import history
+from racelab.registry import checkers
+from racelab.scenario import Scenario
+from racelab.shipped import shipped
+from racelab.verdict import judge
+
+SCENARIOS = sorted(shipped("scenarios").glob("*.yaml")) + sorted(shipped("scenarios", "counterexamples").glob("*.yaml"))
+
+
+@pytest.fixture(params=SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def wanted(request: pytest.FixtureRequest) -> Scenario:
+    return scenario.load(request.param)
+
+
+@pytest.mark.parametrize("policy", ["eager", "ledger"])
+def test_the_verdict_is_what_the_scenario_says(bench: Workbench, wanted: Scenario, policy: str) -> None:
+    for _ in range(3):
+        played = bench.play(Order(wanted, policy))
+        assert played.failure is None
+        assert played.verdict.verdict == wanted.expected[policy], played.verdict.why
+        assert played.verdict.exit_code == 0
+        assert {each.state for each in played.verdict.injections} <= {"confirmed", "not-reached"}
+
+
+def test_without_its_guard_the_race_is_back(bench: Workbench, wanted: Scenario) -> None:
+    if wanted.guard is None:
+        pytest.skip("it has no guard")
+    prevented = bench.play(Order(wanted, "ledger"))
+    assert prevented.verdict.blocked_at is not None
+    assert prevented.verdict.blocked_at["guard"] == wanted.guard
+    bare = bench.play(Order(wanted, "ledger", without=(wanted.guard,)))
+    assert bare.verdict.verdict == "reproduced", bare.verdict.why
+    assert bare.verdict.specs[wanted.spec or ""] == "violated"
+
+
+def test_the_victim_answers_wrongly_and_only_then(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
+    for policy, wrong in (("eager", True), ("ledger", False)):
+        tokens = {row["request"]: row for row in bench.play(Order(wanted, policy)).verdict.tokens}
+        assert (tokens["r2"]["first_difference"] is not None) == wrong
+
+
+def test_other_seeds_reproduce_too(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
+    for seed in (1, 2):
+        assert bench.play(Order(wanted, "eager", seed=seed)).verdict.verdict == "reproduced"
+
+
+def test_a_warm_run_and_a_cold_one_agree(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
+    warm = bench.play(Order(wanted, "eager"))
+    bench.close()
+    cold = bench.play(Order(wanted, "eager"))
+    assert (warm.verdict.verdict, warm.verdict.specs) == (cold.verdict.verdict, cold.verdict.specs)
+    assert warm.verdict.tokens == cold.verdict.tokens
+
+
+def test_the_history_alone_gives_the_same_verdict(bench: Workbench, wanted: Scenario, tmp_path: Path) -> None:
+    for policy in ("eager", "ledger"):
+        played = bench.play(Order(wanted, policy))
+        file = tmp_path / f"{policy}.jsonl"
+        played.history.write(file)
+        again = judge(history.read(file), checkers())
+        assert again.to_json() == played.verdict.to_json()
