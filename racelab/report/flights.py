@@ -33,7 +33,8 @@ def flight(canvas: Canvas, flight: Flight) -> str:
     if flight.held is not None:
         parts += _through_gate(canvas, flight, start, stop, stroke, head)
     elif start is not None and stop is not None:
-        parts += arrow(start, stop, stroke, "wropen" if write and flight.landed is None else head)
+        tip = "wropen" if write and flight.landed is None else head
+        parts += arrow(start, stop, stroke, None if canvas.scene.below(flight.arrived) else tip)
     elif start is not None:
         parts += arrow(start, (canvas.layout.network_x, start[1] + 6), stroke)
     colour = canvas.colour(flight.any.request)
@@ -48,6 +49,7 @@ def _through_gate(
     stroke: str,
     head: str,
 ) -> list[str]:
+    """Sender to bar, and bar to receiver if it was let go within the picture."""
     assert flight.held is not None
     hold = str(flight.held.data["hold"])
     bar = next(bar for bar in canvas.scene.bars if bar.hold == hold)
@@ -57,10 +59,12 @@ def _through_gate(
     parts: list[str] = []
     if start is not None:
         parts += arrow(start, (x + _towards(x, start[0]), y), stroke)
-    if stop is not None:
-        released = canvas.scene.y(flight.released or flight.landed)
-        parts += arrow((x + _towards(x, stop[0]), released if released is not None else y), stop, stroke, head)
-    if flight.lost is not None:
+    let_go = flight.released or flight.landed
+    if stop is not None and not canvas.scene.below(let_go):
+        released = canvas.scene.y(let_go)
+        tip = None if canvas.scene.below(flight.arrived) else head
+        parts += arrow((x + _towards(x, stop[0]), released if released is not None else y), stop, stroke, tip)
+    if flight.lost is not None and not canvas.scene.below(flight.lost):
         lost = canvas.scene.y(flight.lost)
         parts += _cross(x, lost if lost is not None else y, 5)
     return parts

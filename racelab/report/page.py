@@ -54,14 +54,24 @@ def write(run_dir: str | Path) -> Path:
     """
     folder = Path(run_dir)
     history = histories.read(folder)
-    verdict = _read_json(folder / "verdict.json")
-    if verdict is None:
-        raise HistoryError("no verdict here", file=folder / "verdict.json", next="`racelab check` makes it anew")
+    verdict = read_verdict(folder)
     path = folder / REPORT_FILE
     partial = path.with_suffix(".partial")
     partial.write_text(render(history, verdict, _read_json(folder / "env.json")), encoding="utf-8")
     partial.replace(path)
     return path
+
+
+def read_verdict(folder: Path) -> dict[str, Any]:
+    """The verdict of a run folder, as plain data.
+
+    Raises:
+        HistoryError: it is not there, or torn.
+    """
+    verdict = _read_json(folder / "verdict.json")
+    if verdict is None:
+        raise HistoryError("no verdict here", file=folder / "verdict.json", next="`racelab check` makes it anew")
+    return verdict
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -124,6 +124,10 @@ class Scene:
             return self.layout.bottom
         return self.layout.of(self.window.events[index - 1]) if index else HEAD_PX
 
+    def below(self, event: Event | None) -> bool:
+        """Whether an event comes after everything that is drawn."""
+        return event is not None and bool(self._readings) and event.hlc > self._readings[-1]
+
     @cached_property
     def _readings(self) -> list[int]:
         return [event.hlc for event in self.window.events]

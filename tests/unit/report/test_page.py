@@ -12,6 +12,7 @@ import pytest
 
 from racelab.errors import HistoryError
 from racelab.evidence.history import History
+from racelab.report import figure
 from racelab.report.page import render, write
 from racelab.scenario import SPECIFICATIONS, read_aloud
 
@@ -136,6 +137,25 @@ def test_a_verdict_with_nothing_but_its_word_still_renders() -> None:
     page = Page(render(history, {"verdict": "inconclusive", "scenario": "s", "policy": "eager"}))
     assert page.open == []
     assert "unknown" in page.text
+
+
+def test_what_ended_a_schedule_stands_in_the_diagram() -> None:
+    tape = made_by_hand.Tape()
+    tape.step("await landed request r1")
+    tape.at("conductor", "gave-up", n=1, why="crash", what="prefill is gone")
+    tape.at("conductor", "died", peer="prefill", doing="step 1")
+    html = render(made_by_hand._history(tape, "eager", []), {"verdict": "diverged", "scenario": "s", "policy": "eager"})
+    diagram = html[html.index("<svg") : html.index("</svg>")]
+    assert "gave up, crash: prefill is gone" in diagram
+    assert "prefill died" in diagram
+
+
+def test_a_run_folder_becomes_a_picture(tmp_path: Path) -> None:
+    history, verdict = made_by_hand.eager()
+    history.write(tmp_path / "history.jsonl")
+    (tmp_path / "verdict.json").write_bytes(msgspec.json.encode(verdict))
+    figure.write(tmp_path, tmp_path / "race.svg")
+    assert (tmp_path / "race.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 def test_a_run_folder_becomes_a_report(tmp_path: Path) -> None:
