@@ -124,6 +124,7 @@ class Gate:
         if question is None:
             return
         with socket.create_connection(self.target, timeout=TARGET_BOUND_S) as target:
+            target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             target.sendall(pack_handshake(*question))
             answer = read_handshake(target)
         if answer is None:
@@ -150,7 +151,6 @@ class Gate:
             self._gone = tally.add(self._gone, relay.counts())
 
     def _hear(self, writer: socket.socket) -> None:
-        writer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (announcement := read_announcement(writer)) is not None:
             self.recorder.learned(announcement.sender, announcement.seq, announcement.hlc)
             self.book.announce(announcement.writes)
@@ -203,6 +203,7 @@ def _serve(connection: socket.socket, serve: Callable[[socket.socket], None]) ->
     """One connection, to its end; a stranger or a dead target costs no more than that connection."""
     with connection:
         try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             serve(connection)
         except (OSError, ValueError, struct.error) as error:
             print(f"wire gate: a connection ended: {error}", file=sys.stderr, flush=True)

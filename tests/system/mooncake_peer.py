@@ -45,14 +45,6 @@ class Peer:
     def peek(self, start: int, size: int) -> list[int]:
         return [int(value) for value in np.unique(self.memory[start : start + size])]
 
-    def await_value(self, start: int, size: int, value: int, bound_s: float) -> bool:
-        """Look until the whole range holds `value`."""
-        deadline = time.monotonic() + bound_s
-        while time.monotonic() < deadline:
-            if (self.memory[start : start + size] == value).all():
-                return True
-        return False
-
     def announce(self, address: str, writes: list[dict[str, Any]]) -> None:
         event = self.recorder.record("posted", writes=len(writes))
         announcer = Announcer(address)
@@ -97,7 +89,7 @@ class Peer:
         return sum(connection.info.acked for connection in connections(port) or [])
 
     def serve(self) -> None:
-        commands = "fill peek await_value announce submit submit_batch status finish write read acked"
+        commands = "fill peek announce submit submit_batch status finish write read acked"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 

@@ -247,10 +247,28 @@ def test_counts_equal_the_kernels(rig: Rig) -> None:
     talk(rig, 0, script)
 
 
-def test_an_untouched_flow_is_the_same_bytes() -> None:
-    """Two bare sockets around a gate of their own: every byte, at any split, arrives as it was sent."""
+QOS_1_PUBLISH, DUPLICATE, PACKET_ID = 0x32, 0x08, b"\x00\x07"
+
+
+def publish(payload: bytes, first: int = QOS_1_PUBLISH) -> bytes:
+    """A QoS 1 PUBLISH, written out here so that the gate's own reading is not what it is compared with."""
+    body = len(TOPIC).to_bytes(2, "big") + TOPIC.encode() + PACKET_ID + payload
+    return bytes([first, 0x80 | len(body) & 0x7F, len(body) >> 7]) + body
+
+
+def receive(end: socket.socket, count: int) -> bytes:
+    got = b""
+    while len(got) < count:
+        got += end.recv(count - len(got))
+    return got
+
+
+@pytest.fixture
+def bare() -> Iterator[tuple[Hub, socket.socket, socket.socket]]:
+    """A gate of its own, a client and a broker that are bare sockets."""
     hub = Hub(Recorder("conductor"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(BOUND_S)
         arguments = ["--hub", hub.address, "--instance", "bus", "--broker", f"127.0.0.1:{listener.getsockname()[1]}"]
         gate = subprocess.Popen(
             [sys.executable, "-m", "injectors.bus", *arguments], env=os.environ | {TOKEN_VARIABLE: hub.token}
@@ -260,27 +278,52 @@ def test_an_untouched_flow_is_the_same_bytes() -> None:
                 look.recv(100)
                 look.sendall(b"\x20\x02\x00\x00")
             hub.wait_for("bus", bound_s=20)
-            hub.call("bus", "arm", hold="h", match={"type": "reserve"}, count=1)
             host, _, port = hub.peers["bus"].facts["mqtt"].rpartition(":")
-            with socket.create_connection((host, int(port)), BOUND_S) as here, listener.accept()[0] as there:
-                there.settimeout(BOUND_S)
-                topic = len(TOPIC).to_bytes(2, "big") + TOPIC.encode()
-                body = topic + b"\x00\x07" + message("m1")
-                publish = b"\x32" + bytes([0x80 | len(body) & 0x7F, len(body) >> 7]) + body
-                down = b"\x20\x02\x00\x00" + b"\x90\x03\x00\x01\x01" + publish * 3 + b"\xd0\x00"
-                up = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00" + b"\x40\x02\x00\x07" * 3 + b"\xc0\x00"
-                for source, sink, stream in ((here, there, up), (there, here, down)):
-                    for cut in (1, 7, len(stream)):
-                        for start in range(0, len(stream), cut):
-                            source.sendall(stream[start : start + cut])
-                        got = b""
-                        while len(got) < len(stream):
-                            got += sink.recv(len(stream) - len(got))
-                        assert got == stream
+            with socket.create_connection((host, int(port)), BOUND_S) as client, listener.accept()[0] as broker:
+                broker.settimeout(BOUND_S)
+                yield hub, client, broker
         finally:
             hub.part_with("bus")
             hub.close()
             assert gate.wait(BOUND_S) == 0
+
+
+def test_an_untouched_flow_is_the_same_bytes_at_any_split(bare: tuple[Hub, socket.socket, socket.socket]) -> None:
+    hub, client, broker = bare
+    hub.call("bus", "arm", hold="h", match={"type": "reserve"}, count=1)
+    down = b"\x20\x02\x00\x00" + b"\x90\x03\x00\x01\x01" + publish(message("m1")) * 3 + b"\xd0\x00"
+    up = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00" + b"\x40\x02\x00\x07" * 3 + b"\xc0\x00"
+    for source, sink, stream in ((client, broker, up), (broker, client, down)):
+        for cut in (1, 7, len(stream)):
+            for start in range(0, len(stream), cut):
+                source.sendall(stream[start : start + cut])
+            assert receive(sink, len(stream)) == stream
+
+
+def test_a_held_message_that_is_sent_again_comes_once(bare: tuple[Hub, socket.socket, socket.socket]) -> None:
+    hub, client, broker = bare
+    hub.call("bus", "arm", hold="h", match={"type": "abort"}, count=1)
+    first, after = publish(message("m1")), b"\xd0\x00"
+    broker.sendall(first + publish(message("m1"), QOS_1_PUBLISH | DUPLICATE) + after)
+    assert receive(client, len(after)) == after
+    assert hub.call("bus", "release", hold="h") == ["m1"]
+    broker.sendall(after)
+    assert receive(client, len(first + after)) == first + after
+
+
+def test_a_dropped_qos_1_message_is_acknowledged_between_two_packets_of_the_client(
+    bare: tuple[Hub, socket.socket, socket.socket],
+) -> None:
+    hub, client, broker = bare
+    hub.call("bus", "arm", hold="h", match={"type": "abort"}, count=1)
+    broker.sendall(publish(message("m1")) + b"\xd0\x00")
+    assert receive(client, 2) == b"\xd0\x00"
+    whole = publish(b"from the client")
+    client.sendall(b"\xc0\x00" + whole[:9])
+    assert receive(broker, 2) == b"\xc0\x00"
+    assert hub.call("bus", "drop", hold="h") == ["m1"]
+    client.sendall(whole[9:])
+    assert receive(broker, 4 + len(whole)) == b"\x40\x02" + PACKET_ID + whole
 
 
 def test_a_dead_gate_is_noticed_at_once() -> None:
