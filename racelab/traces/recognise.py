@@ -40,9 +40,16 @@ def read(path: str | Path) -> Trace:
 
 def read_all(path: str | Path) -> list[Trace]:
     """Every counterexample in the file; at least one. Raises as `read` does."""
-    file = str(path)
-    text = _text(path)
-    return _reader(text, file)(text, file)
+    return read_text(_text(path), str(path))
+
+
+def read_text(text: str, file: str) -> list[Trace]:
+    """Every counterexample in a text; `file` is what messages call it. Raises as `read` does."""
+    try:
+        return _reader(text, file)(text, file)
+    except TraceError as error:
+        error.next = error.next or "make the file anew and keep all of it"
+        raise
 
 
 def _text(path: str | Path) -> str:
@@ -100,4 +107,4 @@ def _loaded(text: str) -> Any:
         return None
 
 
-__all__ = ["FORMATS", "read", "read_all"]
+__all__ = ["FORMATS", "read", "read_all", "read_text"]

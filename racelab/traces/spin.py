@@ -68,7 +68,7 @@ class _Reader:
             self.ended = True
         elif _CYCLE.match(line):
             self.loop = len(self.actions)
-            self.kind = "temporal"
+            self.kind = "temporal" if self.kind == "unknown" else self.kind
         elif _CREATED.fullmatch(line):
             self.complete = True
         elif match := _VARIABLE.fullmatch(line):

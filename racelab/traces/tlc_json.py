@@ -31,6 +31,8 @@ def read(text: str, file: str) -> list[Trace]:
         data = data["counterexample"]
     if isinstance(data, list):
         data = {"state": [[index, state] for index, state in enumerate(data, start=1)]}
+    if not isinstance(data, dict):
+        raise TraceError("expected a counterexample of TLC, with its states", file=file, line=1)
     return [_Reader(data, file).trace()]
 
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Union
 
 from racelab.errors import TraceError
@@ -42,6 +43,7 @@ from racelab.errors import TraceError
 DEPTH_MAX = 100
 """Nesting beyond this is refused: no checker prints it, and Python's own stack ends soon after."""
 DIGITS_MAX = 1_000
+SCALARS_KEPT = 4_096
 RANGE_MAX = 10_000
 """Ranges longer than this stay unlisted, so that a short text cannot fill the memory."""
 
@@ -164,13 +166,14 @@ def _show_unlisted(value: Unlisted) -> str:
 
 
 _TOKEN = re.compile(
-    r'"(?:[^"\\\n]|\\.)*"'  # a string
+    r'"(?:[^"\\\n]|\\.)*"?'  # a string, or all of one that is not closed on its line
     r"|<<|>>|\|->|->|:>|@@|\.\."
     r"|\\(?:cup|cap|union|intersect|X|times)\b"
     r"|[\w!]+"  # a name, or digits alone
     r"|-\d+"
     r"|\S"  # a bracket, a comma, or something that does not belong here
 )
+_CLOSED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER = re.compile(r"-?[0-9]+")
 _NAME = re.compile(r"[\w!]*[^\W\d][\w!]*")
 _FIELD = re.compile(r"[A-Za-z0-9_]*[A-Za-z_][A-Za-z0-9_]*")
@@ -179,6 +182,7 @@ _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "f": "\f", "r": "\r"}
 _ESCAPED = {plain: "\\" + letter for letter, plain in _UNESCAPED.items()}
 _INFIX = {"\\": "\\", "\\cup": "\\cup", "\\union": "\\cup", "\\cap": "\\cap", "\\intersect": "\\cap"}
 _INFIX |= {"\\X": "\\X", "\\times": "\\X"}
+_GOES_ON = frozenset({"..", *_INFIX})
 _CONSTANTS: dict[str, Value] = {"TRUE": True, "FALSE": False}
 
 
@@ -215,56 +219,38 @@ class _Reader:
         self.at += 1
 
     def value(self, depth: int) -> Value:
-        left = self.range(depth)
+        value = self.operand(depth)
+        return self.chain(value, depth) if self.tokens[self.at] in _GOES_ON else value
+
+    def chain(self, left: Value, depth: int) -> Value:
+        """What follows an operand: the end of a range, and operators with more operands."""
+        left = self.range(left, depth)
         while self.tokens[self.at] in _INFIX:
             operator = _INFIX[self.tokens[self.at]]
-            self.at += 1
             depth += 1  # a chain of operators nests too
-            left = Unlisted(operator, (left, self.range(depth)))
+            if depth >= DEPTH_MAX:
+                raise _Unexpected(f"nesting of at most {DEPTH_MAX} levels")
+            self.at += 1
+            left = Unlisted(operator, (left, self.range(self.operand(depth), depth)))
         return left
 
-    def range(self, depth: int) -> Value:
-        low = self.operand(depth)
+    def range(self, low: Value, depth: int) -> Value:
         if self.tokens[self.at] != "..":
             return low
         self.at += 1
         return _range(low, self.operand(depth))
 
     def operand(self, depth: int) -> Value:
-        if depth > DEPTH_MAX:
-            raise _Unexpected(f"nesting of at most {DEPTH_MAX} levels")
         token = self.tokens[self.at]
-        head = token[:1]
-        if token in _OPENERS:
+        opener = _OPENERS.get(token)
+        if opener is None:
+            value = _scalar(token)
             self.at += 1
-            return _OPENERS[token](self, depth + 1)
-        if head == '"':
-            return self.string(token)
-        if _INTEGER.fullmatch(token):
-            if len(token) > DIGITS_MAX:
-                raise _Unexpected(f"an integer of at most {DIGITS_MAX} digits")
-            self.at += 1
-            return int(token)
-        if _NAME.fullmatch(token):
-            self.at += 1
-            constant = _CONSTANTS.get(token)
-            return ModelValue(token) if constant is None else constant
-        raise _Unexpected("a value")
-
-    def string(self, token: str) -> str:
-        if len(token) < 2 or token[-1] != '"':
-            raise _Unexpected("a string that is closed on its line")
+            return value
+        if depth >= DEPTH_MAX:
+            raise _Unexpected(f"nesting of at most {DEPTH_MAX} levels")
         self.at += 1
-        if "\\" not in token:
-            return token[1:-1]
-        return _ESCAPE.sub(self.escape, token[1:-1])
-
-    def escape(self, match: re.Match[str]) -> str:
-        plain = _UNESCAPED.get(match[1])
-        if plain is None:
-            self.at -= 1
-            raise _Unexpected('a string whose escapes are \\" \\\\ \\n \\t \\f \\r')
-        return plain
+        return opener(self, depth + 1)
 
     def items(self, closer: str, depth: int) -> list[Value]:
         """Values with commas between them, up to and with the closer."""
@@ -349,6 +335,34 @@ class _Reader:
 
     def union(self, depth: int) -> Value:
         return Unlisted("UNION", (self.value(depth),))
+
+
+@lru_cache(maxsize=SCALARS_KEPT)
+def _scalar(token: str) -> Value:
+    """The value of a token that stands for itself; a trace has few different ones."""
+    if token[:1] == '"':
+        return _string(token)
+    if _INTEGER.fullmatch(token):
+        if len(token) > DIGITS_MAX:
+            raise _Unexpected(f"an integer of at most {DIGITS_MAX} digits")
+        return int(token)
+    if _NAME.fullmatch(token):
+        constant = _CONSTANTS.get(token)
+        return ModelValue(token) if constant is None else constant
+    raise _Unexpected("a value")
+
+
+def _string(token: str) -> str:
+    if not _CLOSED.fullmatch(token):
+        raise _Unexpected("a string that is closed on its line")
+    return _ESCAPE.sub(_unescape, token[1:-1]) if "\\" in token else token[1:-1]
+
+
+def _unescape(match: re.Match[str]) -> str:
+    plain = _UNESCAPED.get(match[1])
+    if plain is None:
+        raise _Unexpected('a string whose escapes are \\" \\\\ \\n \\t \\f \\r')
+    return plain
 
 
 def _range(low: Value, high: Value) -> Value:
