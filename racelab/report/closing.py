@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
@@ -33,27 +32,24 @@ _MARKS = {"held": ("✓", "+", "green"), "violated": ("✗", "x", "bold red"), "
 
 
 def show(console: Console, verdict: dict[str, Any], width: int) -> None:
-    """Print the verdict: in a box on a terminal, as plain lines elsewhere."""
+    """Print the verdict: in a box on a terminal, as plain lines elsewhere. What is copied stands outside the box."""
     ascii_only = console.options.ascii_only
-    lines = list(_lines(verdict, ascii_only=ascii_only))
     word = str(verdict["verdict"])
-    title = Text.assemble((f" {word.upper()} ", f"bold white on {VERDICT_STYLES.get(word, 'blue')}"))
+    style = VERDICT_STYLES.get(word, "blue")
+    lines = [*_lines(verdict, ascii_only=ascii_only), *_named(_notes(verdict))]
     if console.is_terminal and not ascii_only:
-        body: RenderableType = Group(*lines)
-        style = VERDICT_STYLES.get(word, "white")
-        console.print(
-            Panel(
-                body, title=title, title_align="left", box=box.ROUNDED, border_style=style, width=width, padding=(1, 2)
-            ),
-            highlight=False,
-        )
-        return
-    console.print(Text(f"VERDICT {word}"), soft_wrap=True, highlight=False)
-    for line in lines:
-        console.print(line.renderable if isinstance(line, Padding) else line, soft_wrap=True, highlight=False)
+        title = Text(f" {word.upper()} ", style=f"bold white on {style}")
+        panel = Panel(Group(*lines), title=title, title_align="left", box=box.ROUNDED, border_style=style)
+        panel.width, panel.padding = width, (1, 2)
+        console.print(panel, highlight=False)
+        lines = []
+    else:
+        lines.insert(0, Text(f"VERDICT {word}"))
+    for line in (*lines, *_named(_places(verdict))):
+        console.print(line, soft_wrap=True, highlight=False)
 
 
-def _lines(verdict: dict[str, Any], *, ascii_only: bool) -> Iterator[Text | Padding]:
+def _lines(verdict: dict[str, Any], *, ascii_only: bool) -> Iterator[Text]:
     yield Text(headline(verdict), style="bold")
     yield Text()
     for spec in spec_rows(verdict):
@@ -63,7 +59,10 @@ def _lines(verdict: dict[str, Any], *, ascii_only: bool) -> Iterator[Text | Padd
     yield from _evidence(verdict)
     yield from _tokens(verdict)
     yield Text()
-    for name, value in _foot(verdict):
+
+
+def _named(rows: Iterator[tuple[str, str]]) -> Iterator[Text]:
+    for name, value in rows:
         yield Text.assemble((f"{name:<9}", "dim"), value)
 
 
@@ -93,11 +92,14 @@ def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
         yield Text.assemble((f"{row.request:<9}", "dim"), here)
 
 
-def _foot(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _notes(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if verdict.get("label"):
         yield "label", label_words(str(verdict["label"]))
     for row, line in enumerate(also_tried(verdict)):
         yield "" if row else "also", line
+
+
+def _places(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if verdict.get("run_dir"):
         yield "report", f"{verdict['run_dir']}/report.html"
     yield "replay", replay_command(verdict)

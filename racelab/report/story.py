@@ -140,7 +140,7 @@ class Story:
         beside = self.width >= WIDE and self._column < _WHY_COLUMN - 1 and why.cell_len <= room
         line = Text.assemble(" " * (_WHY_COLUMN - self._column), why) if beside else Text()
         gap = self.width - self._column - line.cell_len - _MS_COLUMN
-        if gap < 1:
+        if gap < 0:
             self._finish_line()
             gap = self.width - _MS_COLUMN
         self._line(Text.assemble(line, " " * gap, took))
@@ -249,18 +249,28 @@ def _together(group: list[Event]) -> Text:
 
 @contextmanager
 def progress(total: int, console: Console | None = None) -> Iterator[Callable[[str], None]]:
-    """Many runs: call what this yields with each run's verdict. Nothing is shown off a terminal."""
+    """Many runs: call what this yields with each run's verdict. Nothing is shown off a terminal.
+
+    The bar is on the screen from the first call to the last, so that it never meets the story.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = console or Console(stderr=True)
     counts: dict[str, int] = {}
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+    task = bar.add_task("", total=total)
 
-        def advance(verdict: str) -> None:
-            counts[verdict] = counts.get(verdict, 0) + 1
-            told_counts = "  ".join(f"{word} {number:,}" for word, number in counts.items())
-            bar.update(task, advance=1, description=told_counts)
+    def advance(verdict: str) -> None:
+        if not counts:
+            bar.start()
+        counts[verdict] = counts.get(verdict, 0) + 1
+        told_counts = "  ".join(f"{word} {number:,}" for word, number in counts.items())
+        bar.update(task, advance=1, description=told_counts)
+        if sum(counts.values()) >= total:
+            bar.stop()
 
+    try:
         yield advance
+    finally:
+        bar.stop()

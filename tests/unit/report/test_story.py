@@ -121,7 +121,7 @@ def test_off_a_terminal_there_is_no_colour_and_no_box() -> None:
 
 def test_on_a_terminal_the_verdict_stands_in_a_box_and_nothing_is_wider_than_the_screen() -> None:
     told = tell(*made_by_hand.eager(), force_terminal=True, width=100, color_system=None)
-    box = told[told.index("╭") :].splitlines()
+    box = told[told.index("╭") : told.index("╯") + 1].splitlines()
     assert all(len(line) <= 100 for line in box)
     assert "REPRODUCED" in box[0]
 
@@ -130,7 +130,16 @@ def test_on_a_terminal_the_verdict_stands_in_a_box_and_nothing_is_wider_than_the
 @pytest.mark.parametrize("made", BOTH)
 def test_no_line_is_wider_than_the_terminal(made: Any, width: int) -> None:
     told = tell(*made(), force_terminal=True, width=width, color_system=None)
-    assert [line for line in told.splitlines() if len(line) > width] == []
+    lines = [line for line in told.splitlines() if not line.startswith(("report", "replay"))]
+    assert [line for line in lines if len(line) > width] == []
+
+
+def test_what_is_copied_from_a_terminal_is_on_one_line() -> None:
+    lines = tell(*made_by_hand.eager(), force_terminal=True, width=60, color_system=None).splitlines()
+    assert lines[-2:] == [
+        "report   results/runs/late-write-after-timeout/latest/report.html",
+        "replay   racelab run late-write-after-timeout --policy eager --seed 7",
+    ]
 
 
 def test_a_terminal_that_knows_ascii_only_gets_ascii_only() -> None:
