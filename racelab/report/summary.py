@@ -20,7 +20,7 @@ _SAYS = {
     "reproduced": "The race is real here",
     "moved": "The named specification held, another was violated",
     "prevented": "The guards stopped it",
-    "not-reproduced": "The whole schedule ran and everything held",
+    "not-reproduced": "Not reproduced",
     "diverged": "The schedule could not be carried out",
     "inconclusive": "Nothing can be said of this run",
 }
@@ -83,7 +83,8 @@ def also_tried(verdict: dict[str, Any]) -> list[str]:
     if counts:
         total = sum(counts.values())
         told = ", ".join(f"{word} {count:,}" for word, count in counts.items())
-        lines.append(f"{total:,} runs of the forced schedule: {told} (no rate of nature)")
+        caution = " (how often it happens by itself is another question)" if "reproduced" in counts else ""
+        lines.append(f"{total:,} runs of this schedule: {told}{caution}")
     lines += [f"{tried['what']}: {tried['verdict']}" for tried in verdict.get("equivalents") or []]
     return lines
 
