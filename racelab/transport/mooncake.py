@@ -47,6 +47,20 @@ class Completion:
     code: int
 
 
+@dataclass
+class _Batch:
+    """Writes posted together, each under a handle of its own.
+
+    Mooncake's own batch handle will not do: `transfer_check_status` answers for its first write alone
+    (0.3.13; tests/system/test_wire_gate.py shows it), so a batch would be complete before it has landed.
+    """
+
+    name: str
+    writes: tuple[Write, ...]
+    pending: list[int]
+    code: int = 1
+
+
 _STATUS = {1: "ok", -1: "failed", -2: "timeout"}
 
 
@@ -66,8 +80,7 @@ class Transport:
         self._announcer: Announcer | None = None
         self._gate_segment = ""
         self._regions: list[int] = []
-        self._batches: dict[int, tuple[str, tuple[Write, ...]]] = {}
-        self._failed: list[Completion] = []
+        self._batches: list[_Batch] = []
         self._count = 0
 
     def register(self, regions: Iterable[tuple[int, int]]) -> None:
@@ -102,29 +115,38 @@ class Transport:
 
     def poll(self) -> list[Completion]:
         """Batches that the API has finished since the last call."""
-        done, self._failed = self._failed, []
-        for handle in list(self._batches):
-            code = self._engine.transfer_check_status(handle)
+        done = [batch for batch in self._batches if self._finished(batch)]
+        for batch in done:
+            self._batches.remove(batch)
+        return [self._complete(batch) for batch in done]
+
+    def _finished(self, batch: _Batch) -> bool:
+        """Ask for every write that is not terminal yet: a terminal answer frees its handle."""
+        for handle in list(batch.pending):
+            code = self._engine.transfer_check_status(handle) if handle else -1
             if code != 0:
-                name, writes = self._batches.pop(handle)
-                done.append(Completion(name, writes, _STATUS.get(code, "failed"), code))
-        for completion in done:
-            about = completion.writes[0].identity
-            self._recorder.record(
-                "completed",
-                about.request,
-                about.attempt,
-                batch=completion.batch,
-                writes=[write.identity.write for write in completion.writes],
-                status=completion.status,
-                code=completion.code,
-            )
-        return done
+                batch.pending.remove(handle)
+                batch.code = min(batch.code, code)
+        return not batch.pending
+
+    def _complete(self, batch: _Batch) -> Completion:
+        completion = Completion(batch.name, batch.writes, _STATUS.get(batch.code, "failed"), batch.code)
+        about = batch.writes[0].identity
+        self._recorder.record(
+            "completed",
+            about.request,
+            about.attempt,
+            batch=batch.name,
+            writes=[write.identity.write for write in batch.writes],
+            status=completion.status,
+            code=completion.code,
+        )
+        return completion
 
     @property
     def outstanding(self) -> int:
         """Writes whose batch the API has not finished."""
-        return sum(len(writes) for _, writes in self._batches.values()) + len(self._failed)
+        return sum(len(batch.writes) for batch in self._batches)
 
     def record_sockets(self) -> None:
         """Record what the kernel counted on our connections to peers that were written directly.
@@ -156,16 +178,13 @@ class Transport:
                 hlc=self._recorder.clock.tick(),
                 sender=self._recorder.instance,
             )
-        handle = self._engine.batch_transfer_async_write(
-            segment,
-            [write.source_address for write in writes],
-            [write.identity.address for write in writes],
-            [write.identity.bytes for write in writes],
-        )
-        if handle == 0:
-            self._failed.append(Completion(batch, tuple(writes), "failed", 0))
-        else:
-            self._batches[handle] = (batch, tuple(writes))
+        handles = [
+            self._engine.transfer_submit_write(
+                segment, write.source_address, write.identity.address, write.identity.bytes
+            )
+            for write in writes
+        ]
+        self._batches.append(_Batch(batch, tuple(writes), handles))
 
     def _record_post(self, write: Write, batch: str, lane: str) -> None:
         identity = write.identity
