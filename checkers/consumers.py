@@ -26,9 +26,14 @@ class Sight(NamedTuple):
     fingerprint: str
 
 
+def consumptions(history: History) -> list[Event]:
+    """Every event by which KV was consumed, in order. `history.derived(consumptions)` gives the shared list."""
+    return history.of(*CONSUMING)
+
+
 def sights(history: History) -> Iterator[Sight]:
     """Every fingerprint that a consumer took, in order."""
-    for event in history.of(*CONSUMING):
+    for event in history.derived(consumptions):
         for page, gen, layer, start, end, fingerprint in event.data["fingerprints"]:
             yield Sight(event, page, gen, layer, start, end, fingerprint)
 
@@ -75,5 +80,5 @@ class Sources:
         return [write for write in self.of(sight) if write.bytes == size and self._starts_at(write) == sight.start]
 
     def _starts_at(self, write: Write) -> int | None:
-        spans = self._memory.spans(write.posted.instance, write.address, write.bytes)
+        spans = self._memory.spans(write)
         return spans[0].start if len(spans) == 1 else None

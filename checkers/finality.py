@@ -8,6 +8,7 @@ the lab, whatever is not terminal is stuck, and the finding is its wait graph.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 
 from checkers.ledger_view import Ledger, Life
 from checkers.wait_graph import WaitGraph
@@ -35,13 +36,15 @@ class _Judge:
         self.drain_ms = lab.drain_timeout_ms
         self.request_ms = lab.request_timeout_ms + lab.drain_timeout_ms
         self.drained = any(event.data["phase"] == "drain" for event in history.by_kind["phase"])
-        self.now: dict[str, int] = {}
-        for event in history.events:
-            self.now[event.instance] = event.clock_ms
         self.graph = WaitGraph(history)
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
         self.coverage = {"requests": 0, "draining_pages": 0}
+
+    @cached_property
+    def now(self) -> dict[str, int]:
+        """Where each instance's virtual clock stands at the end."""
+        return {event.instance: event.clock_ms for event in self.history.events}
 
     def requests(self) -> None:
         """Exactly one terminal event each, in time, and nothing after it."""
@@ -82,11 +85,12 @@ class _Judge:
 
     def pages(self) -> None:
         """Every draining page becomes FREE or QUARANTINED in time."""
-        over = {"page-free", "page-quarantined", "pool"}
         ledger = self.history.derived(Ledger)
-        ends: dict[tuple[str, int | None, int | None], Event] = {}
-        for event in self.history.of(*over):
-            ends[event.instance, event.page, event.gen] = event
+        ends = {
+            (event.instance, event.page, event.gen): event
+            for kind in ("page-free", "page-quarantined")
+            for event in self.history.by_kind[kind]
+        }
         for draining in self.history.by_kind["page-draining"]:
             self.coverage["draining_pages"] += 1
             end = ends.get((draining.instance, draining.page, draining.gen))

@@ -9,7 +9,7 @@ another attempt was obeyed), `consumed` (what it left there was read or publishe
 
 from __future__ import annotations
 
-from checkers.consumers import CONSUMING
+from checkers.consumers import consumptions
 from checkers.control import trespasses
 from checkers.granted_writes import NIC
 from checkers.late_writes import Late, LateWrites, writer_of
@@ -96,7 +96,7 @@ def _stale_reads(history: History) -> list[Finding]:
     """Reads of a page that is not, or not any more, the reader's."""
     ledger = history.derived(Ledger)
     found: dict[tuple[int, int, int], Finding] = {}
-    for event in history.of(*CONSUMING):
+    for event in history.derived(consumptions):
         for page, gen, layer, start, end, _ in event.data["fingerprints"]:
             life = ledger.lives.get((event.instance, page, gen))
             if life is not None and (life.ended is None or life.ended.seq > event.seq) and life.owned_by(event):

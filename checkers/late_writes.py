@@ -46,7 +46,7 @@ class LateWrites:
 
     def _judge(self, write: Write) -> None:
         posted = write.posted
-        spans = self._memory.spans(posted.instance, write.address, write.bytes)
+        spans = self._memory.spans(write)
         if not spans:
             self.doubts.append(f"write {write.id} has an address in no known page")
             return

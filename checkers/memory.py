@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from racelab.evidence.history import History
+from racelab.evidence.writes import Write
 
 
 class Span(NamedTuple):
@@ -36,24 +37,28 @@ class Memory:
         for event in history.by_kind["granted"]:
             if event.instance not in self._peers[event.data["to"]]:
                 self._peers[event.data["to"]].append(event.instance)
+        self._spans: dict[str, list[Span]] = {}
 
-    def spans(self, writer: str, address: int, size_bytes: int) -> list[Span]:
-        """What a write by `writer` touches, on the peers that granted it anything; empty if that is no page.
+    def spans(self, write: Write) -> list[Span]:
+        """What a write touches, on the peers that granted its writer anything; empty if that is no page.
 
         Each process has addresses of its own, so those of others are not looked at.
         """
-        for instance in self._peers.get(writer, ()):
-            spans = self._spans_on(instance, address, size_bytes)
-            if spans:
-                return spans
-        return []
+        spans = self._spans.get(write.id)
+        if spans is None:
+            peers = self._peers.get(write.posted.instance, ())
+            found = (self._spans_on(instance, write.address, write.bytes) for instance in peers)
+            spans = self._spans[write.id] = next(filter(None, found), [])
+        return spans
 
     def _spans_on(self, instance: str, address: int, size_bytes: int) -> list[Span]:
         spans: list[Span] = []
         regions = self._regions.get(instance, [])
         index = max(bisect_right(regions, (address, 1 << 64)) - 1, 0)
         end = address + size_bytes
-        for base, length, layer, page_bytes in regions[index : index + 2]:
+        for base, length, layer, page_bytes in regions[index:]:
+            if base >= end:
+                break
             low, high = max(address, base), min(end, base + length)
             while low < high:
                 page, start = divmod(low - base, page_bytes)

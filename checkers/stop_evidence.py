@@ -38,19 +38,28 @@ class Claims:
         closed = grant.closed
         assert closed is not None
         writes = self._writes.of(life, grant)
-        about = f"evidence for page {life.page} gen {life.gen} ({closed.data['evidence']!r})"
         doubt = None
         for write in writes:
+            in_time = self._completed_before(write, closed)
+            if in_time and write.held is None:
+                continue
             wrong = self._wrong_with(write, closed)
             if wrong is not None:
-                return Claim(false=f"{about} is false: {wrong}")
-            if write.completed is None or not self.history.causality.before(write.completed, closed):
-                doubt = f"{about}: nothing orders the completion of write {write.id} before it"
+                return Claim(false=f"{_about(life, closed)} is false: {wrong}")
+            if not in_time:
+                doubt = f"{_about(life, closed)}: nothing orders the completion of write {write.id} before it"
         wrong = self._acknowledgement(writes, closed) if closed.data["evidence"] == "acknowledged" else None
         wrong = wrong or (self._gap(life, grant, writes) if closed.data["evidence"] == "completions" else None)
         if wrong is not None:
+            about = _about(life, closed)
             return Claim(doubt=f"{about}: {wrong}") if self.history.lost else Claim(false=f"{about} is false: {wrong}")
         return Claim(doubt=doubt)
+
+    def _completed_before(self, write: Write, closed: Event) -> bool:
+        completed = write.completed
+        if completed is None or not write.succeeded or write.completed_too_early:
+            return False
+        return self.history.causality.before(completed, closed)
 
     def _wrong_with(self, write: Write, closed: Event) -> str | None:
         """Why this write contradicts the claim, if it does."""
@@ -88,3 +97,7 @@ class Claims:
             return "the acknowledgement says that not every write succeeded"
         late = [write for write in writes if write.posted.instance == sent.instance and write.posted.seq > sent.seq]
         return f"write {late[0].id} is posted after the acknowledgement" if late else None
+
+
+def _about(life: Life, closed: Event) -> str:
+    return f"evidence for page {life.page} gen {life.gen} ({closed.data['evidence']!r})"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
+from racelab.evidence import collector
 from racelab.evidence.certificates import Certificate, certify
 from racelab.evidence.history import Header, History
 from racelab.evidence.labels import label
@@ -95,6 +96,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     """Derive the verdict from the history alone. A checker that raises answers `unknown`."""
+    with collector.paused():
+        return _judge(history, checkers)
+
+
+def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
     injections = certify(history)
     tokens = _answers(history, history.header.scenario.requests)

@@ -7,6 +7,7 @@ code with the engine. `changed`, `without`, `with_extra` and `moved` make wrong 
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -144,10 +145,22 @@ TOKEN_BYTES = 1024
 ADDRESSES = {"decode": 0x7000_0000, "prefill": 0x7000_0000}
 
 
-def play(text: str, guards: Iterable[str] = (), policy: str | None = None) -> History:
-    """The history of a scenario (YAML) under these guards."""
+def play(scenario: str | Scenario, guards: Iterable[str] = (), policy: str | None = None) -> History:
+    """The history of a scenario (YAML, or built already) under these guards."""
     guards = tuple(guards)
-    return _Paper(scenarios.loads(text), guards, policy or ("ledger" if guards else "eager")).history()
+    built = scenarios.loads(scenario) if isinstance(scenario, str) else scenario
+    return _Paper(built, guards, policy or ("ledger" if guards else "eager")).history()
+
+
+def serving(requests: int) -> Scenario:
+    """That many requests one after another, about 40 events each: a scenario of any length."""
+    names = [f"q{number}" for number in range(requests)]
+    return Scenario(
+        scenario="serving",
+        about="one request after another",
+        requests={name: scenarios.Request(prompt_tokens=17 + index % 24) for index, name in enumerate(names)},
+        steps=[scenarios.Submit(request=name) for name in names],
+    )
 
 
 def tokens_of(request: str, count: int, *seen: str) -> list[int]:
@@ -164,7 +177,6 @@ class _Pool:
     gen: list[int] = field(default_factory=list)
     state: list[str] = field(default_factory=list)
     grants: set[tuple[int, int]] = field(default_factory=set)
-    timers: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
 
 
 @dataclass
@@ -208,6 +220,8 @@ class _Paper:
             "decode": self._pool("decode", self.lab.decode_pages),
             "prefill": self._pool("prefill", self.lab.prefill_pages),
         }
+        self.timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.refused: Event | None = None
         self.blocked = False
         self.direct_bytes = 0
 
@@ -298,12 +312,12 @@ class _Paper:
         self.emit("step-done", "conductor", n=number, why="met", by=None)
 
     def _await(self, number: int, step: scenarios.Await) -> None:
-        for event in self.events:
-            if event.kind == "refused" and event.data["refuses"] == step.event and not self.blocked:
-                self.blocked = True
-                guard, by = event.data["guard"], [event.instance, event.seq]
-                self.emit("blocked", "conductor", n=number, guard=guard, by=by)
-                self.emit("phase", "conductor", phase="aftermath")
+        refused = self.refused
+        if refused is not None and refused.data["refuses"] == step.event and not self.blocked:
+            self.blocked = True
+            guard, by = refused.data["guard"], [refused.instance, refused.seq]
+            self.emit("blocked", "conductor", n=number, guard=guard, by=by)
+            self.emit("phase", "conductor", phase="aftermath")
 
     def _arm(self, step: scenarios.Hold) -> None:
         gate = "wire" if step.write else "bus"
@@ -363,16 +377,14 @@ class _Paper:
         until = self.clock_ms + ms
         for instance in self.pools:
             self.learn(instance, "conductor")
-        while due := sorted(
-            (timer for pool in self.pools.values() for timer in pool.timers if timer[0] <= until),
-            key=lambda one: one[0],
-        ):
-            for pool in self.pools.values():
-                pool.timers = [timer for timer in pool.timers if timer is not due[0]]
-            self.clock_ms = due[0][0]
-            due[0][1]()
+        while self.timers and self.timers[0][0] <= until:
+            self.clock_ms, _, fire = heapq.heappop(self.timers)
+            fire()
             self._deliver()
         self.clock_ms = until
+
+    def _after(self, delay_ms: int, fire: Callable[[], None]) -> None:
+        heapq.heappush(self.timers, (self.clock_ms + delay_ms, len(self.events), fire))
 
     def _rest(self) -> None:
         for instance, pool in self.pools.items():
@@ -440,10 +452,10 @@ class _Paper:
             self._move(instance, request, ticket, "page-free", why)
             return
         guard = "drain-before-free"
-        self.emit("refused", instance, about, guard=guard, refuses="page-free", why="1 grant outstanding")
+        refused = self.emit("refused", instance, about, guard=guard, refuses="page-free", why="1 grant outstanding")
+        self.refused = self.refused or refused
         self._move(instance, request, ticket, "page-draining", why)
-        due = self.clock_ms + self.lab.drain_timeout_ms
-        self.pools[instance].timers.append((due, lambda: self._expire(instance, request, ticket)))
+        self._after(self.lab.drain_timeout_ms, lambda: self._expire(instance, request, ticket))
 
     def _expire(self, instance: str, request: _Request, ticket: tuple[int, int]) -> None:
         pool = self.pools[instance]
@@ -460,8 +472,7 @@ class _Paper:
         self.requests[name] = self.attempts[name, attempt] = request
         self.learn("decode", "conductor")
         self.emit("submitted", "decode", (name, attempt), prompt_tokens=prompt, new_tokens=new_tokens)
-        due = self.clock_ms + self.lab.request_timeout_ms
-        self.pools["decode"].timers.append((due, lambda: self._time_out(request)))
+        self._after(self.lab.request_timeout_ms, lambda: self._time_out(request))
         self.queue.append(request)
         self._admit()
         self._deliver()

@@ -13,12 +13,13 @@ import msgspec
 SCHEMA = "racelab-history/1"
 
 
-class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One line of a history.
 
     `seq` counts without gaps within an instance, so that a lost event shows. `after` names, by
     instance, the last event of others that this process had heard of when it recorded this one
-    (only what is new since its previous event): these are the causal edges.
+    (only what is new since its previous event): these are the causal edges. An event is plain data
+    and part of no cycle, so the garbage collector need not look at it.
     """
 
     kind: str

@@ -58,7 +58,7 @@ class Write:
     @property
     def completed_too_early(self) -> bool:
         """Whether the API reported success while the gate still had the bytes: the transport's error."""
-        if self.completed is None or not self.succeeded or self.held is None:
+        if self.held is None or self.completed is None or not self.succeeded:
             return False
         return self.landed is None or self.completed.hlc < self.landed.hlc
 
