@@ -6,6 +6,7 @@ every reuse of the model is one of the engine too.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from racelab.binding.document import Binding
@@ -93,7 +94,7 @@ def _agrees(
     """Whether a LIFO allocator over `pool` pages reuses at least what the model reuses."""
     free = list(reversed(range(pool)))
     holds: dict[Attempt, list[int]] = {}
-    holder: dict[int, Attempt] = {}
+    holders: dict[int, set[Attempt]] = defaultdict(set)
     for what, attempt in story:
         if what == "free":
             free += holds.get(attempt, [])
@@ -101,10 +102,11 @@ def _agrees(
         if len(free) < sizes[attempt]:
             return False
         holds[attempt] = [free.pop() for _ in range(sizes[attempt])]
-        before = {holder[page] for page in holds[attempt] if page in holder}
+        before = set().union(*(holders[page] for page in holds[attempt]))
         if not set(reuses[attempt]) <= before:
             return False
-        holder |= dict.fromkeys(holds[attempt], attempt)
+        for page in holds[attempt]:
+            holders[page].add(attempt)
     return True
 
 
