@@ -56,10 +56,9 @@ class _Judge:
             if life.ended is None or life.ended.kind != "page-free":
                 continue
             self.coverage["returns"] += 1
-            for grant in life.open_at_end():
-                self.absent(life.ended, _without_evidence(life, grant), life, grant)
             for grant in life.grants:
                 if grant.closed is None or grant.closed.seq > life.ended.seq:
+                    self.absent(life.ended, _without_evidence(life, grant), life, grant)
                     continue
                 claim = claims.judge(life, grant)
                 if claim.false:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from checkers.memory import Memory
@@ -31,54 +30,44 @@ def consumptions(history: History) -> list[Event]:
     return history.of(*CONSUMING)
 
 
-def sights(history: History) -> Iterator[Sight]:
-    """Every fingerprint that a consumer took, in order."""
-    for event in history.derived(consumptions):
-        for page, gen, layer, start, end, fingerprint in event.data["fingerprints"]:
-            yield Sight(event, page, gen, layer, start, end, fingerprint)
-
-
 class SightsByPage:
     """Sights by instance, page and layer. `history.derived(SightsByPage)` gives the shared one."""
 
     def __init__(self, history: History) -> None:
         self._sights: dict[tuple[str, int, int], list[Sight]] = defaultdict(list)
-        for sight in sights(history):
-            self._sights[sight.event.instance, sight.page, sight.layer].append(sight)
+        for event in history.derived(consumptions):
+            for row in event.data["fingerprints"]:
+                sight = Sight(event, *row)
+                self._sights[event.instance, sight.page, sight.layer].append(sight)
 
     def of(self, instance: str, layer: int, page: int) -> list[Sight]:
         """Those of one page's layer, in order."""
         return self._sights.get((instance, page, layer), [])
 
 
-Key = tuple[str | None, int | None, int | None, int | None, int]
+Owned = tuple[str | None, int | None, int | None, int | None, int]
+"""Request, attempt, page, generation, layer: whose bytes belong there."""
 
-
-def key_of(write: Write) -> Key:
-    """Whose bytes a write brings, and where they belong: request, attempt, page, generation, layer."""
-    posted = write.posted
-    return posted.request, posted.attempt, posted.page, posted.gen, write.layer
+Content = tuple[str | None, int | None, int | None, int | None, int, int, int]
+"""The same with the range [start, end) within the page's layer: one content key."""
 
 
 class Sources:
-    """Writes by the content that they bring. `history.derived(Sources)` gives the shared one."""
+    """Rightful writes by the content that they bring. `history.derived(Sources)` gives the shared one."""
 
     def __init__(self, history: History) -> None:
-        self._memory = history.derived(Memory)
-        self._writes: dict[Key, list[Write]] = defaultdict(list)
+        self._owned: dict[Owned, list[Write]] = defaultdict(list)
+        self.exact: dict[Content, list[Write]] = {}
+        memory = history.derived(Memory)
         for write in history.derived(Writes):
-            self._writes[key_of(write)].append(write)
+            posted = write.posted
+            owned = (posted.request, posted.attempt, posted.page, posted.gen, write.layer)
+            self._owned[owned].append(write)
+            spans = memory.spans(write)
+            if len(spans) == 1:
+                self.exact.setdefault((*owned, spans[0].start, spans[0].end), []).append(write)
 
     def of(self, sight: Sight) -> list[Write]:
-        """The rightful writes of what was seen: the reader's own, into that generation of that page."""
+        """The reader's own writes into what it saw, whatever part of it they cover."""
         event = sight.event
-        return self._writes.get((event.request, event.attempt, sight.page, sight.gen, sight.layer), [])
-
-    def exactly(self, sight: Sight) -> list[Write]:
-        """Those that brought exactly the range that was seen: only their fingerprints can be compared."""
-        size = sight.end - sight.start
-        return [write for write in self.of(sight) if write.bytes == size and self._starts_at(write) == sight.start]
-
-    def _starts_at(self, write: Write) -> int | None:
-        spans = self._memory.spans(write)
-        return spans[0].start if len(spans) == 1 else None
+        return self._owned.get((event.request, event.attempt, sight.page, sight.gen, sight.layer), [])

@@ -8,10 +8,11 @@ write was posted. A difference is attributed to whoever's bytes explain it.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 
-from checkers.consumers import Sight, Sources, sights
+from checkers.consumers import Sight, Sources, consumptions
 from checkers.late_writes import writer_of
-from checkers.ledger_view import Ledger
+from checkers.ledger_view import Ledger, Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
@@ -24,8 +25,8 @@ SPEC = "integrity"
 def check(history: History) -> SpecResult:
     """Judge integrity."""
     judge = _Judge(history)
-    for sight in sights(history):
-        judge.compare(sight)
+    for event in history.derived(consumptions):
+        judge.consumption(event)
     judge.conflicting_sources()
     judge.completeness()
     return concluded(SPEC, judge.findings, judge.coverage, judge.doubts, judge.coverage["fingerprints_compared"])
@@ -38,19 +39,26 @@ class _Judge:
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
         self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0}
-        self._posted: dict[tuple[str, int], list[Write]] | None = None
 
-    def compare(self, sight: Sight) -> None:
-        """One fingerprint against the source bytes of its content key."""
-        own = self.sources.exactly(sight)
-        if not own:
-            self._without_source(sight)
-            return
+    def consumption(self, event: Event) -> None:
+        """Every fingerprint that a consumer took, against the source bytes of its content key."""
+        committing = event.kind == "committed"
+        exact = self.sources.exact
+        equal = 0
+        for row in event.data["fingerprints"]:
+            own = exact.get((event.request, event.attempt, *row[:5]))
+            if own is None:
+                self._without_source(Sight(event, *row))
+            elif row[5] != own[0].fingerprint and all(row[5] != write.fingerprint for write in own):
+                self._mismatch(Sight(event, *row), own)
+            else:
+                equal += 1
+                if committing and not own[0].landing_before(event, self.history.causality):
+                    self._arrived(Sight(event, *row), own)
+        self.coverage["fingerprints_compared"] += equal
+
+    def _mismatch(self, sight: Sight, own: list[Write]) -> None:
         self.coverage["fingerprints_compared"] += 1
-        if any(write.fingerprint == sight.fingerprint for write in own):
-            if sight.event.kind == "committed":
-                self._arrived(sight, own)
-            return
         self.coverage["mismatches"] += 1
         writer, explained = self._attribute(sight)
         reader = attempt_name(sight.event.request, sight.event.attempt)
@@ -85,51 +93,61 @@ class _Judge:
 
     def _attribute(self, sight: Sight) -> tuple[str | None, str]:
         """Whose bytes explain what was seen: by content first, then by who landed there."""
-        if self._posted is None:
-            self._posted = defaultdict(list)
-            for write in self.history.derived(Writes):
-                self._posted[write.fingerprint, write.bytes].append(write)
-        same = self._posted.get((sight.fingerprint, sight.end - sight.start), [])
-        if same:
-            return writer_of(same[0]), f"these are the bytes of {writer_of(same[0])} (write {same[0].id})"
-        causality = self.history.causality
-        reader = (sight.event.request, sight.event.attempt)
-        for write in self.history.derived(Writes):
-            posted = write.posted
-            if (posted.page, write.layer) != (sight.page, sight.layer) or (posted.request, posted.attempt) == reader:
-                continue
-            if write.fate == "landed" and write.landing_before(sight.event, causality) and write.bytes > sight.start:
-                life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
-                if life is not None and not write.landing_before(life.born, causality):
-                    return writer_of(write), f"{writer_of(write)} landed there (write {write.id})"
+        size = sight.end - sight.start
+        for write in self._posted[sight.fingerprint]:
+            if write.bytes == size:
+                return writer_of(write), f"these are the bytes of {writer_of(write)} (write {write.id})"
+        life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
+        for write in self._placed[sight.page, sight.layer]:
+            if life is not None and self._landed_within(write, life, sight):
+                return writer_of(write), f"{writer_of(write)} landed there (write {write.id})"
         return None, "never seen"
+
+    def _landed_within(self, write: Write, life: Life, sight: Sight) -> bool:
+        """Whether somebody else's write landed there while the page was the reader's, before it looked."""
+        posted, reader, causality = write.posted, sight.event, self.history.causality
+        if (posted.request, posted.attempt) == (reader.request, reader.attempt) or write.fate != "landed":
+            return False
+        return write.landing_before(reader, causality) and not write.landing_before(life.born, causality)
+
+    @cached_property
+    def _posted(self) -> dict[str, list[Write]]:
+        found: dict[str, list[Write]] = defaultdict(list)
+        for write in self.history.derived(Writes):
+            found[write.fingerprint].append(write)
+        return found
+
+    @cached_property
+    def _placed(self) -> dict[tuple[int | None, int], list[Write]]:
+        found: dict[tuple[int | None, int], list[Write]] = defaultdict(list)
+        for write in self.history.derived(Writes):
+            found[write.posted.page, write.layer].append(write)
+        return found
 
     def conflicting_sources(self) -> None:
         """Two posts of one content key must bring the same bytes; else a source page changed in between."""
-        first: dict[tuple[object, ...], Write] = {}
-        for write in self.history.derived(Writes):
-            posted = write.posted
-            key = (posted.request, posted.attempt, posted.page, posted.gen, write.layer, write.address, write.bytes)
-            before = first.setdefault(key, write)
-            if before.fingerprint != write.fingerprint:
-                what = (
-                    f"{writer_of(write)} posts other bytes for the same place: write {before.id} and write {write.id}"
-                )
-                self.findings.append(
-                    Finding(
-                        spec=SPEC,
-                        grade="corrupt",
-                        instance=posted.instance,
-                        page=posted.page,
-                        gen=posted.gen,
-                        layer=write.layer,
-                        writer=writer_of(write),
-                        bytes=(0, write.bytes),
-                        when=when_ms(self.history, posted),
-                        what=what,
-                        events=numbers(before.posted, posted),
-                    )
-                )
+        for writes in self.sources.exact.values():
+            for write in writes[1:]:
+                if write.fingerprint != writes[0].fingerprint:
+                    self._conflict(writes[0], write)
+
+    def _conflict(self, first: Write, write: Write) -> None:
+        posted = write.posted
+        self.findings.append(
+            Finding(
+                spec=SPEC,
+                grade="corrupt",
+                instance=posted.instance,
+                page=posted.page,
+                gen=posted.gen,
+                layer=write.layer,
+                writer=writer_of(write),
+                bytes=(0, write.bytes),
+                when=when_ms(self.history, posted),
+                what=f"{writer_of(write)} posts other bytes for the same place: write {first.id} and write {write.id}",
+                events=numbers(first.posted, posted),
+            )
+        )
 
     def completeness(self) -> None:
         """Every finished request must have shown all that it was granted, when committed and when read."""
@@ -175,9 +193,9 @@ def _missing(event: Event | None, granted: dict[tuple[int | None, int | None], i
     """What of the granted pages the event does not show, in words."""
     if event is None:
         return "anything of it"
-    seen = {(page, gen, layer, end) for page, gen, layer, start, end, _ in event.data["fingerprints"] if start == 0}
+    seen = {tuple(row[:5]) for row in event.data["fingerprints"]}
     for (page, gen), size in granted.items():
         for layer in range(layers):
-            if size and (page, gen, layer, size) not in seen:
+            if size and (page, gen, layer, 0, size) not in seen:
                 return f"page {page} gen {gen} layer {layer} bytes 0-{size}"
     return None

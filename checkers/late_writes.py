@@ -49,32 +49,30 @@ class LateWrites:
         spans = self._memory.spans(write)
         if not spans:
             self.doubts.append(f"write {write.id} has an address in no known page")
-            return
         for span in spans:
-            if (span.page, span.layer) != (posted.page, write.layer):
+            if span.page == posted.page and span.layer == write.layer:
+                self._judge_own(write, span)
+            else:
                 self._late(write, span, f"landed outside of page {posted.page} layer {write.layer}, which was granted")
-                continue
-            life = self._ledger.life(span.instance, span.page, posted.gen)
-            grants = life.grants_of(posted) if life is not None else []
-            granted = max((grant.opened.data["bytes"] for grant in grants), default=0)
-            if life is None or not grants:
-                if self._history.lost:
-                    self.doubts.append(f"no grant for write {write.id}, and events are lost")
-                else:
-                    self._late(
-                        write, span, f"landed on page {span.page} gen {posted.gen}, which was never granted to it"
-                    )
-            elif span.end > granted:
-                self._late(
-                    write, span, f"landed outside of the {granted:,} bytes that were granted of page {span.page}"
-                )
-            elif life.ended is not None:
-                self._compare(write, span, life.ended)
 
-    def _compare(self, write: Write, span: Span, ended: Event) -> None:
+    def _judge_own(self, write: Write, span: Span) -> None:
+        """The part of a write that lies where its grant says."""
+        posted = write.posted
+        life = self._ledger.life(span.instance, span.page, posted.gen)
+        granted = life.granted_bytes(posted) if life is not None else 0
+        if life is None or granted == 0:
+            if self._history.lost:
+                self.doubts.append(f"no grant for write {write.id}, and events are lost")
+            else:
+                self._late(write, span, f"landed on page {span.page} gen {posted.gen}, which was never granted to it")
+        elif span.end > granted:
+            self._late(write, span, f"landed outside of the {granted:,} bytes that were granted of page {span.page}")
+        elif life.ended is not None and not write.landing_before(life.ended, self._causality):
+            self._judge_late(write, span, life.ended)
+
+    def _judge_late(self, write: Write, span: Span, ended: Event) -> None:
+        """A write that is not proven to have landed before its generation ended."""
         gen = f"page {span.page} gen {write.posted.gen}"
-        if write.landing_before(ended, self._causality):
-            return
         if write.landing_after(ended, self._causality):
             self._late(write, span, f"landed after {gen} ended", ended)
         else:

@@ -67,6 +67,15 @@ class Life:
             if grant.opened.request == event.request and grant.opened.attempt == event.attempt
         ]
 
+    def granted_bytes(self, event: Event) -> int:
+        """How much of each layer the attempt of `event` was granted; 0 if it was granted nothing."""
+        size = 0
+        for grant in self.grants:
+            opened = grant.opened
+            if opened.request == event.request and opened.attempt == event.attempt:
+                size = max(size, opened.data["bytes"])
+        return size
+
     def open_at_end(self) -> list[Grant]:
         """Grants without stop evidence when the generation ended."""
         end = self.ended.seq if self.ended is not None else None

@@ -24,6 +24,9 @@ class Claim(NamedTuple):
     doubt: str | None = None
 
 
+_STANDS = Claim()
+
+
 class Claims:
     """Judges claims. `history.derived(Claims)` gives the shared one."""
 
@@ -53,7 +56,7 @@ class Claims:
         if wrong is not None:
             about = _about(life, closed)
             return Claim(doubt=f"{about}: {wrong}") if self.history.lost else Claim(false=f"{about} is false: {wrong}")
-        return Claim(doubt=doubt)
+        return Claim(doubt=doubt) if doubt is not None else _STANDS
 
     def _completed_before(self, write: Write, closed: Event) -> bool:
         completed = write.completed
