@@ -11,7 +11,9 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,6 +70,7 @@ class RayCluster:
         """Start a private Ray or join the one named, and reserve a bundle for each instance."""
         self._environment.enter_context(environment(_QUIET))
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+        on_terminate = signal.getsignal(signal.SIGTERM)
         if self._cluster.ray == "local":
             self._environment.enter_context(environment(_AUTHENTICATION))
             self._folder = Path(tempfile.mkdtemp(prefix="rl-"))
@@ -91,6 +94,8 @@ class RayCluster:
                 raise LabError(
                     f"no Ray answers at {self._cluster.ray}: {error}", next="start it, or use `ray: local`"
                 ) from None
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_terminate)  # Ray puts its own in its place
         bundles = [place.resources or {"CPU": 1.0} for place in self._cluster.instances.values()]
         self._group = placement_group(bundles, strategy="PACK" if self._cluster.ray == "local" else "SPREAD")
         if not self._group.wait(PLACE_BOUND_S):
