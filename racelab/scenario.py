@@ -13,6 +13,7 @@ A scenario file is YAML. Each step is a mapping with one verb:
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,9 +209,15 @@ def read_aloud(step: Step) -> str:
 
 def _fields(struct: msgspec.Struct, skip: tuple[str, ...] = ()) -> str:
     values = msgspec.to_builtins(struct)
-    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(type(struct))}
+    defaults = _defaults(type(struct))
     shown = [key for key in values if key in defaults and key not in skip and values[key] != defaults[key]]
     return ", ".join(f"{key} {values[key]}" for key in shown)
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Each field's default by the name that YAML uses."""
+    return {field.encode_name: field.default for field in msgspec.structs.fields(kind)}
 
 
 def load(path: str | Path) -> Scenario:
@@ -377,7 +384,7 @@ def _dump_step(step: Step) -> dict[str, Any]:
 
 
 def _without_defaults(struct: msgspec.Struct) -> dict[str, Any]:
-    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(type(struct))}
+    defaults = _defaults(type(struct))
     values = msgspec.to_builtins(struct)
     return {key: value for key, value in values.items() if key in defaults and value != defaults[key]}
 

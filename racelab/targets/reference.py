@@ -167,12 +167,17 @@ class Instance:
 
     def _build(self, lab: Lab, pool: PagePool, guards: Guards) -> Prefill | Decode:
         assert self.bus is not None, "the bus is joined before the first run"
-        model = self._models.setdefault(lab.layers, Transformer(lab.layers))
+        model = self._model_for(lab.layers)
         mail = Mail(self.recorder, self.bus.send)
         if self.role == "prefill":
             return Prefill(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
         segment = self.transport.segment
         return Decode(lab, self.recorder, guards, pool, model, mail, self.clock, segment, self._soon)
+
+    def _model_for(self, layers: int) -> Transformer:
+        if layers not in self._models:
+            self._models[layers] = Transformer(layers)
+        return self._models[layers]
 
     def _pool_for(self, pages: int, layers: int, page_tokens: int) -> PagePool:
         key = (pages, layers, page_tokens)
