@@ -52,7 +52,7 @@ TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed")
 KINDS: dict[str, Kind] = {
     # conductor
     "run-started": Kind("a run begins under these guards", ("run", "seed", "guards")),
-    "phase": Kind("the conductor enters schedule, aftermath, release, drain or probe", ("phase",)),
+    "phase": Kind("the conductor enters schedule, aftermath, release, drain, probe or judge", ("phase",)),
     "step": Kind("a schedule step is issued", ("n", "verb", "text")),
     "step-done": Kind("a step is over; `by` is the event that let it go", ("n", "why", "by")),
     "blocked": Kind("a guard's refusal ended the schedule at this step", ("n", "guard", "by")),

@@ -1,0 +1,101 @@
+"""How fast a history is judged from its file, beside decoding it and doing nothing with it.
+
+    python benchmarks/judging.py [--json] [--events N]...
+
+The histories are clean serving on paper, one request after another, about 46 events each. Each
+size is judged once by `read` and the four checkers, as `racelab check` does. `decode` is msgspec
+alone on the same bytes in the same run, so the ratio says what judging adds on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import histories
+
+from checkers import conservation, finality, integrity, isolation
+from racelab.evidence import collector
+from racelab.evidence.events import Event
+from racelab.evidence.history import read
+
+SIZES = (10_000, 100_000, 1_000_000)
+EVENTS_A_REQUEST = 46
+EVENTS_PER_S_MIN = 500_000
+CHECKERS = (isolation, integrity, finality, conservation)
+
+Row = dict[str, Any]
+
+
+def measure(events: int, folder: Path) -> Row:
+    """One size: seconds of decoding alone, of reading, and of each checker."""
+    file = folder / f"{events}.jsonl"
+    history = histories.play(histories.serving(events // EVENTS_A_REQUEST), histories.LEDGER)
+    history.write(file)
+    del history
+    with collector.paused():
+        body = file.read_bytes().partition(b"\n")[2]
+        decoded, decode_s = timed(lambda: len(msgspec.json.Decoder(Event).decode_lines(body)))
+        history, read_s = timed(lambda: read(file))
+        parts_s = {}
+        for checker in CHECKERS:
+            result, parts_s[checker.SPEC] = timed(lambda checker=checker: checker.check(history))
+            assert result.outcome == "held", (checker.SPEC, result.why)
+    total_s = read_s + sum(parts_s.values())
+    return {
+        "what": "checkers from file, all four",
+        "events": decoded,
+        "events_per_s": round(decoded / total_s),
+        "events_per_s_min": EVENTS_PER_S_MIN,
+        "ratio_to_decoding": round(total_s / decode_s, 2),
+        "us_per_event": {
+            name: round(seconds / decoded * 1e6, 3)
+            for name, seconds in {"decode": decode_s, "read": read_s, **parts_s}.items()
+        },
+    }
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What the work gives, and the processor's seconds that it took."""
+    started = time.process_time()
+    value = work()
+    return value, time.process_time() - started
+
+
+def show(rows: list[Row]) -> None:
+    """A line a size."""
+    for row in rows:
+        parts = "  ".join(f"{name} {value:.2f}" for name, value in row["us_per_event"].items())
+        print(
+            f"{row['events']:>10,} events  {row['events_per_s']:>9,} events/s  "
+            f"{row['ratio_to_decoding']:.1f}x decoding   us an event: {parts}"
+        )
+
+
+def main() -> None:
+    """Measure every size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--events", type=int, action="append", help=f"a size; {', '.join(map(str, SIZES))} if left out")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [measure(events, Path(folder)) for events in options.events or SIZES]
+    if options.json:
+        print(json.dumps({"cores": os.cpu_count(), "rows": rows}))
+    else:
+        show(rows)
+
+
+if __name__ == "__main__":
+    main()
