@@ -18,7 +18,6 @@ import msgspec
 from racelab import registry, scenario
 from racelab.conductor.conductor import Conductor, Recording, probe_request
 from racelab.errors import LabError, UsageError
-from racelab.evidence.certificates import certify
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.result import Checker
@@ -157,8 +156,8 @@ class Workbench:
             mechanisms=mechanisms,
         )
         history = History(header, recording.events)
-        header.certificates = msgspec.to_builtins(certify(history))
         verdict = judge(history, self.checkers)
+        header.certificates = [certificate.to_json() for certificate in verdict.injections]
         return Played(history, verdict, recording.failure, time.monotonic() - started)
 
     def _conduct(
