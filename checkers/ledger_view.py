@@ -108,6 +108,9 @@ class Ledger:
             "page-quarantined": self._quarantined,
             "page-free": self._free,
             "granted": self._granted,
+            "refused": self._refused,
+            "admitted": self._holds,
+            "accepted": self._holds,
             "grant-closed": self._closed,
         }
         for event in history.of(*handlers):
@@ -175,6 +178,8 @@ class Ledger:
                 life,
                 f"page {life.page} gen {life.gen} goes to {to} from {event.data['from']}, while it is {life.state}",
             )
+        if not life.owned_by(event):
+            self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is moved by {_who(event)}")
         life.state = to
         life.changed = event
 
@@ -218,6 +223,20 @@ class Ledger:
             if not life.owned_by(event):
                 self._fault(event, life, f"page {life.page} of {life.owner} is granted on behalf of {_who(event)}")
             life.grants.append(Grant(event))
+
+    def _refused(self, event: Event) -> None:
+        """A refusal moves nothing; it may be of a generation that has ended, but not of one that never was."""
+        life = self.life(event.instance, event.page, event.gen)
+        if event.page is not None and (life is None or not life.owned_by(event)):
+            whose = f"of {life.owner}" if life is not None else "which never began"
+            self._fault(event, life, f"a refusal to {_who(event)} about page {event.page} gen {event.gen}, {whose}")
+
+    def _holds(self, event: Event) -> None:
+        """An attempt has its pages."""
+        for page, gen in event.data["tickets"]:
+            life = self.life(event.instance, page, gen)
+            if life is None or life.ended is not None or not life.owned_by(event):
+                self._fault(event, life, f"{_who(event)} has page {page} gen {gen}, which was not given to it")
 
     def _closed(self, event: Event) -> None:
         life = self.life(event.instance, event.page, event.gen)

@@ -14,13 +14,15 @@ import msgspec
 
 from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
 from racelab.evidence import collector
+from racelab.evidence.agreement import disagreement
 from racelab.evidence.certificates import Certificate, certify
+from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.labels import label
 from racelab.evidence.naming import number
 from racelab.evidence.result import Checker, Finding, Outcome, SpecResult
 from racelab.evidence.schedule import Schedule
-from racelab.scenario import PROBE, SPECIFICATIONS, read_aloud
+from racelab.scenario import PROBE, SPECIFICATIONS, Await, read_aloud
 
 Word = Literal["reproduced", "moved", "prevented", "not-reproduced", "diverged", "inconclusive"]
 
@@ -199,6 +201,9 @@ def _unsound(history: History, schedule: Schedule, injections: list[Certificate]
         return f"the number, clock and causal edges of {number(history.disorder)} contradict each other"
     if history.lost:
         return f"{history.lost} event(s) are lost"
+    contradiction = disagreement(history)
+    if contradiction is not None:
+        return f"the history contradicts itself: {contradiction}"
     for certificate in injections:
         if certificate.state in ("confirmed", "not-reached"):
             continue
@@ -219,9 +224,16 @@ def _unfounded(history: History, schedule: Schedule) -> str | None:
     refusal = refusals.get(tuple(by)) if isinstance(by, list | tuple) else None
     if refusal is None or refusal.data["guard"] != schedule.blocked.data["guard"]:
         return f"no refusal by {schedule.blocked.data['guard']} stands behind the block at {number(schedule.blocked)}"
+    awaited = schedule.step(schedule.blocked.data["n"])
+    if isinstance(awaited, Await) and not _answers_to(refusal, awaited):
+        return f"the refusal {number(refusal)} is not of what step {schedule.blocked.data['n']} awaits"
     if not history.causality.before(refusal, schedule.blocked):
         return f"the refusal {number(refusal)} is not known to precede the block at {number(schedule.blocked)}"
     return None
+
+
+def _answers_to(refusal: Event, step: Await) -> bool:
+    return refusal.data["refuses"] == step.event and step.request in (None, refusal.request)
 
 
 def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any]]) -> str | None:

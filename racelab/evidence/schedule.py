@@ -54,6 +54,10 @@ class Schedule:
         """Whether every issued step is over."""
         return all(step.done is not None for step in self.steps)
 
+    def step(self, n: int) -> Step | None:
+        """The scenario's step that was issued under this number."""
+        return next((step.step for step in self.steps if step.issued.data["n"] == n), None)
+
     def reached(self, phase: str) -> bool:
         """Whether the conductor entered a phase."""
         return any(event.data["phase"] == phase for event in self.phases)

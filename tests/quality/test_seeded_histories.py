@@ -187,7 +187,7 @@ INCONCLUSIVE: list[tuple[str, Tamper, str]] = [
     ("a write past the gate", change(kind("counted", "wire"), data={"counts": {"unannounced": 1}}), "unannounced"),
     ("bytes on another transport", change(kind("sockets"), data={"acked": 1}), "carried 1 bytes"),
     ("a landing removed", remove(kind("landed", what="w1")), "neither went on nor was lost"),
-    ("another thing held", change(kind("held", "wire"), request="r2"), "asked for was r1"),
+    ("another thing held", change(kind("held", "wire"), request="r2"), "disagree about write w1: request"),
     ("a refusal that is not there", change(kind("blocked"), data={"by": ["decode", 1]}), "no refusal"),
 ]  # fmt: skip
 
@@ -198,6 +198,50 @@ def test_an_unsound_injection_is_inconclusive(tamper: Tamper, words: str) -> Non
     verdict = judge(tamper(late()), CHECKERS)
     assert verdict.verdict == "inconclusive"
     assert words in verdict.why
+
+
+@pytest.mark.parametrize("base", [clean, late, stale], ids=["clean", "late", "stale"])
+def test_every_changed_owner_generation_or_fingerprint_is_noticed(base: Callable[[], History]) -> None:
+    """Each event in turn: one owner, attempt, generation or fingerprint is another one."""
+    passing = judge(base(), CHECKERS).verdict
+    unnoticed = [
+        (event.kind, field)
+        for index, event in enumerate(base().events)
+        for field, change in alterations(event)
+        if judge(with_event(base(), index, change), CHECKERS).verdict == passing
+    ]
+    assert set(unnoticed) <= TELL_NOTHING
+
+
+TELL_NOTHING = {
+    ("refused", "request"),  # of a refusal about no page: nobody else speaks of it
+    ("refused", "attempt"),
+    ("look", "fingerprint"),  # before the release: whatever was there, it was there before
+    ("posted", "fingerprint"),  # of a write that nobody consumed
+}
+
+
+def alterations(event: Event) -> list[tuple[str, dict[str, object]]]:
+    found: list[tuple[str, dict[str, object]]] = []
+    if event.request is not None:
+        found.append(("request", {"request": "r2" if event.request == "r1" else "r1"}))
+    if event.attempt is not None:
+        found.append(("attempt", {"attempt": event.attempt + 1}))
+    if event.gen is not None:
+        found.append(("gen", {"gen": event.gen + 1}))
+    if "fingerprint" in event.data:
+        found.append(("fingerprint", {"data": event.data | {"fingerprint": "feedfeedfeedfeed"}}))
+    for number in range(len(event.data.get("fingerprints", ()))):
+        rows = [list(row) for row in event.data["fingerprints"]]
+        rows[number][5] = "feedfeedfeedfeed"
+        found.append(("fingerprints", {"data": event.data | {"fingerprints": rows}}))
+    return found
+
+
+def with_event(history: History, index: int, change: dict[str, object]) -> History:
+    events = list(history.events)
+    events[index] = msgspec.structs.replace(events[index], **change)
+    return History(history.header, events)
 
 
 EQUIVALENT: list[tuple[str, Tamper]] = [

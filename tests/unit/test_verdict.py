@@ -222,3 +222,36 @@ def test_the_json_has_the_contracts_keys() -> None:
         "fingerprints_compared", "mismatches", "ledger_violations", "events", "events_lost"
     }  # fmt: skip
     assert msgspec.json.decode(msgspec.json.encode(data)) == data
+
+
+def test_a_block_needs_a_refusal_of_what_was_awaited() -> None:
+    base = histories.play(histories.LATE_WRITE, histories.LEDGER)
+    blocked = base.by_kind["blocked"][0]
+    other = histories.changed(base, lambda event: event.seq == blocked.data["by"][1] and event.kind == "refused",
+                              data={"refuses": "committed"})  # fmt: skip
+    assert "is not of what step 6 awaits" in judged(other).why
+
+
+def test_witnesses_that_disagree_are_inconclusive() -> None:
+    base = histories.play(histories.CLEAN)
+    verdict = judged(histories.changed(base, kind("received", "prefill"), request="r2"))
+    assert verdict.verdict == "inconclusive"
+    assert verdict.why.startswith("the history contradicts itself: decode:")
+
+
+@pytest.mark.parametrize("gap", [1, 5])
+def test_events_that_others_heard_of_are_missing(gap: int) -> None:
+    """The end of one process's record is gone: no gap shows it, but somebody had heard of it."""
+    base = histories.play(histories.CLEAN)
+    last = [event for event in base.events if event.instance == "prefill"][-gap:]
+    verdict = judged(History(base.header, [event for event in base.events if event not in last]))
+    assert verdict.verdict == "inconclusive"
+
+
+def test_clocks_against_numbers_are_inconclusive() -> None:
+    base = histories.play(histories.CLEAN)
+    committed = base.by_kind["committed"][0]
+    early = histories.changed(base, kind("committed"), hlc=base.events[3].hlc + 1)
+    assert "contradict each other" in judged(early).why
+    twice = History(base.header, [*base.events, committed])
+    assert "contradict each other" in judged(twice).why
