@@ -17,10 +17,10 @@ import torch
 from torch.nn import functional
 
 VOCABULARY = 256
-WIDTH = 128
+WIDTH = 64
 HEADS = 8
 HEAD_DIM = 64
-FEED_FORWARD = 256
+FEED_FORWARD = 128
 TOKEN_BYTES = 2 * HEADS * HEAD_DIM * 4
 WEIGHTS_SEED = 20_26
 _ATTENTION_GAIN = 3.0
@@ -93,7 +93,7 @@ def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tens
 
 
 def _norm(hidden: torch.Tensor) -> torch.Tensor:
-    return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + 1e-6)
+    return functional.rms_norm(hidden, (WIDTH,), eps=1e-6)
 
 
 def _sinusoids(length: int) -> torch.Tensor:

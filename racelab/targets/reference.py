@@ -30,8 +30,10 @@ from racelab.transport.mooncake import Transport
 
 Role = Literal["prefill", "decode"]
 
-POLL_INTERVAL_S = 100e-6
-"""Between two looks at the completion queue while writes are outstanding; it orders nothing."""
+POLL_INTERVAL_S = 50e-6
+POLL_INTERVAL_S_MAX = 1e-3
+"""Between two looks at the completion queue while writes are outstanding; it orders nothing. It grows
+while nothing completes (a held write), and is short again after the next post or completion."""
 
 
 class Instance:
@@ -56,6 +58,8 @@ class Instance:
         self._models: dict[int, Transformer] = {}
         self._pool: PagePool | None = None
         self._polling = False
+        self._poll_interval_s = POLL_INTERVAL_S
+        self._watched = 0
         self._handlers: dict[str, Callable[..., Any]] = {
             "reset": self.reset,
             "use_gate": self.transport.use_gate,
@@ -125,6 +129,9 @@ class Instance:
         self._watch_completions()
 
     def _watch_completions(self) -> None:
+        if self.transport.outstanding > self._watched:
+            self._poll_interval_s = POLL_INTERVAL_S
+        self._watched = self.transport.outstanding
         if not self._polling and self.transport.outstanding:
             self._polling = True
             self._loop.call_soon(self._poll)
@@ -132,11 +139,14 @@ class Instance:
     def _poll(self) -> None:
         engine = self.engine
         assert isinstance(engine, Prefill)
-        for completion in self.transport.poll():
+        completions = self.transport.poll()
+        for completion in completions:
             engine.on_completion(completion)
         self.link.flush()
         if self.transport.outstanding:
-            self._loop.call_later(POLL_INTERVAL_S, self._poll)
+            slower = min(2 * self._poll_interval_s, POLL_INTERVAL_S_MAX)
+            self._poll_interval_s = POLL_INTERVAL_S if completions else slower
+            self._loop.call_later(self._poll_interval_s, self._poll)
         else:
             self._polling = False
 
