@@ -26,7 +26,8 @@ from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
 from racelab.report.page import write as write_report
 from racelab.results import RunFolder, environment, new_folder
-from racelab.scenario import PROBE, Await, Hold, Request, Scenario, Submit
+from racelab.scenario import PROBE, Await, Hold, Request, Scenario, Step, Submit
+from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
 from racelab.verdict import Verdict, judge, worst
 
@@ -176,31 +177,38 @@ class Workbench:
         return recording
 
     def _solo_tokens(self, order: Order) -> dict[str, list[int]]:
-        """What each request answers alone, on this lab, with every guard and no fault."""
+        """What each request answers alone, on this lab, with every guard, no prefix cache and no fault."""
         wanted = order.scenario
         requests = dict(wanted.requests) | {PROBE: probe_request(wanted)}
-        return {name: self._alone(name, request, wanted, order.seed) for name, request in requests.items()}
+        lab = msgspec.structs.replace(wanted.lab, prefix_cache=False)
+        keys = {name: (request.salt or name, request, lab, order.seed) for name, request in requests.items()}
+        unknown = [name for name in requests if keys[name] not in self._solo]
+        if unknown:
+            alone = {name: requests[name] for name in unknown}
+            answers = self._one_after_another(f"{wanted.scenario}-alone", alone, lab, order.seed)
+            self._solo |= {keys[name]: answers[name] for name in unknown}
+        return {name: self._solo[key] for name, key in keys.items()}
 
-    def _alone(self, name: str, request: Request, wanted: Scenario, seed: int) -> list[int]:
-        key = (request.salt or name, request.prompt_tokens, request.new_tokens, wanted.lab, seed)
-        if key not in self._solo:
-            alone = Scenario(
-                scenario=f"{name}-alone",
-                about="One request, no fault.",
-                lab=wanted.lab,
-                requests={name: request},
-                steps=[Submit(request=name), Await(event="finished", request=name)],
-            )
-            every_guard = max(self.target.policies.values(), key=len)
-            recording = self._conduct(alone, list(every_guard), seed, lambda event: None)
-            if recording.failure is not None:
-                raise recording.failure
-            answers = (event for event in recording.events if event.kind == "finished" and event.request == name)
-            answer = next(answers, None)
-            if answer is None:
-                raise LabError(f"{name} alone did not answer", next="run scenarios/clean-serving.yaml")
-            self._solo[key] = answer.data["tokens"]
-        return self._solo[key]
+    def _one_after_another(
+        self, name: str, requests: dict[str, Request], lab: Shape, seed: int
+    ) -> dict[str, list[int]]:
+        """What requests answer when each is served by itself; the probe follows every schedule anyway."""
+        served = [request for request in requests if request != PROBE]
+        steps: list[Step] = [step for request in served for step in (Submit(request=request), _finished(request))]
+        alone = Scenario(scenario=name, about="No two at once, no fault.", lab=lab, requests=requests, steps=steps)
+        every_guard = max(self.target.policies.values(), key=len)
+        recording = self._conduct(alone, list(every_guard), seed, lambda event: None)
+        if recording.failure is not None:
+            raise recording.failure
+        answers = {event.request: event.data["tokens"] for event in recording.events if event.kind == "finished"}
+        silent = [request for request in requests if request not in answers]
+        if silent:
+            raise LabError(f"{silent[0]} alone did not answer", next="run scenarios/clean-serving.yaml")
+        return {request: answers[request] for request in requests}
+
+
+def _finished(request: str) -> Await:
+    return Await(event="finished", request=request)
 
 
 def _leaves_doubt(recording: Recording) -> bool:

@@ -46,14 +46,22 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     chunk_tokens: int = 16
     request_timeout_ms: int = 10_000
     drain_timeout_ms: int = 10_000
+    prefix_cache: bool = False
+    """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One client request. `salt` seeds its prompt, so that equal lengths never mean equal bytes."""
+    """One client request. `salt` seeds its prompt, so that equal lengths never mean equal bytes.
+
+    With `prefix` the prompt starts with `prefix_tokens` tokens that depend on that name and the seed
+    alone: requests that name the same prefix start alike, and go on each with a tail of its own.
+    """
 
     prompt_tokens: int = 25
     new_tokens: int = 4
     salt: str | None = None
+    prefix: str | None = None
+    prefix_tokens: int = 0
 
 
 class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -342,13 +350,17 @@ def _check(
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
     for name, value in msgspec.structs.asdict(lab).items():
-        if value < 1:
+        if not isinstance(value, bool) and value < 1:
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
     for name, request in requests.items():
         if request.prompt_tokens < 2 or request.new_tokens < 1:
             document.problem("a request needs a prompt of 2 tokens and 1 new token at least", "requests", name)
+        elif (request.prefix is None) != (request.prefix_tokens == 0):
+            document.problem("'prefix' and 'prefix-tokens' go together", "requests", name)
+        elif not 0 <= request.prefix_tokens < request.prompt_tokens:
+            document.problem("prefix-tokens must leave at least 1 token of the prompt's own", "requests", name)
         elif pages_needed(lab, request) > min(lab.decode_pages, lab.prefill_pages):
             document.problem(f"needs {pages_needed(lab, request)} pages, more than a pool has", "requests", name)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from racelab.conductor.witness import Witness
 from racelab.errors import LabError, PeerDiedError
@@ -171,14 +172,10 @@ class Conductor:
                 return self._claim(step)
 
     def _submit(self, name: str, request: Request) -> Outcome:
-        attempt = self.hub.call(
-            "decode",
-            "submit",
-            name=name,
-            salt=request.salt or name,
-            prompt_tokens=request.prompt_tokens,
-            new_tokens=request.new_tokens,
-        )
+        sizes: dict[str, Any] = {"prompt_tokens": request.prompt_tokens, "new_tokens": request.new_tokens}
+        if request.prefix is not None:
+            sizes |= {"prefix": request.prefix, "prefix_tokens": request.prefix_tokens}
+        attempt = self.hub.call("decode", "submit", name=name, salt=request.salt or name, **sizes)
         return Outcome("met", f"decode took it as attempt {attempt}")
 
     def _advance(self, ms: int) -> Outcome:

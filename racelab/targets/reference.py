@@ -153,7 +153,7 @@ class Instance:
     # -- commands
 
     def reset(
-        self, incarnation: int, epoch: int, shape: dict[str, int], guards: list[str], seed: int
+        self, incarnation: int, epoch: int, shape: dict[str, Any], guards: list[str], seed: int
     ) -> dict[str, int]:
         """Begin a new incarnation: pool refilled with the epoch's pattern, memory registered anew."""
         if self.transport.outstanding:
@@ -195,10 +195,18 @@ class Instance:
             self._pools[key] = PagePool(*key)
         return self._pools[key]
 
-    def submit(self, name: str, salt: str, prompt_tokens: int, new_tokens: int) -> int:
+    def submit(
+        self,
+        name: str,
+        salt: str,
+        prompt_tokens: int,
+        new_tokens: int,
+        prefix: str | None = None,
+        prefix_tokens: int = 0,
+    ) -> int:
         """The client sends a request to decode."""
         assert isinstance(self.engine, Decode)
-        return self.engine.submit(name, prompt(salt, prompt_tokens, self._seed), new_tokens)
+        return self.engine.submit(name, prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens), new_tokens)
 
     def abort(self, name: str) -> None:
         """The client gives up on a request."""

@@ -104,6 +104,9 @@ steps:
         ("r1: {}", "r1: {prompt-tokens: 4000}", 4, "more than a pool has"),
         ("r1: {}", "r1: {prompt-tokens: 1}", 4, "a prompt of 2 tokens"),
         ("r1: {}", "r1: {}\n  probe: {}", 5, "is kept for the request that follows the drain"),
+        ("r1: {}", "r1: {prefix: system}", 4, "'prefix' and 'prefix-tokens' go together"),
+        ("r1: {}", "r1: {prefix-tokens: 3}", 4, "'prefix' and 'prefix-tokens' go together"),
+        ("r1: {}", "r1: {prefix: system, prefix-tokens: 25}", 4, "at least 1 token of the prompt's own"),
         ("about: One", "lab: {page-tokens: 16, chunk-tokens: 24}\nabout: One", 2, "multiple of page-tokens"),
         ("about: One", "spec: safety\nabout: One", 2, "safety"),
         ("about: One", "victim: r9\nabout: One", 2, "no request 'r9'"),
@@ -153,7 +156,11 @@ steps = st.one_of(
 )
 def test_any_scenario_dumps_and_loads_equal(lab: Lab, first: Hold, rest: list[scenario.Step], about: str) -> None:
     made = Scenario(
-        scenario="made", about=about, lab=lab, requests={"r1": Request(), "r2": Request(salt="s")}, steps=[first, *rest]
+        scenario="made",
+        about=about,
+        lab=lab,
+        requests={"r1": Request(), "r2": Request(salt="s", prefix="p", prefix_tokens=7)},
+        steps=[first, *rest],
     )
     assert scenario.loads(scenario.dump(made)) == made
     assert msgspec.json.decode(msgspec.json.encode(made), type=Scenario) == made

@@ -80,3 +80,13 @@ def test_prompts_differ_by_salt_and_by_seed() -> None:
     assert prompt("a", 20, seed=0) == prompt("a", 20, seed=0)
     assert prompt("a", 20, seed=0) != prompt("b", 20, seed=0)
     assert prompt("a", 20, seed=0) != prompt("a", 20, seed=1)
+
+
+def test_prompts_with_one_prefix_start_alike_and_go_on_by_themselves() -> None:
+    a = prompt("a", 20, seed=0, prefix="system", prefix_tokens=12)
+    b = prompt("b", 30, seed=0, prefix="system", prefix_tokens=12)
+    assert a[:12] == b[:12]
+    assert a[12:] != b[12:20]
+    assert a[12:] == prompt("a", 8, seed=0)
+    assert a[:12] != prompt("a", 20, seed=1, prefix="system", prefix_tokens=12)[:12]
+    assert a[:12] != prompt("a", 20, seed=0, prefix="other", prefix_tokens=12)[:12]
