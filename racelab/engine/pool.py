@@ -43,8 +43,10 @@ class PagePool:
         return max(0, min(self.page_tokens, tokens - index * self.page_tokens)) * TOKEN_BYTES
 
     def refill(self, epoch: int) -> None:
-        """Fill every page with a pattern that belongs to this epoch alone."""
-        self._pattern = numpy.random.default_rng(epoch).bytes(self.page_bytes)
+        """Fill every page with a pattern that belongs to this epoch alone: finite numbers, so that
+        attention over a page that was never written answers something, and always the same."""
+        numbers = numpy.random.default_rng(epoch).standard_normal(self.page_bytes // 4, dtype=numpy.float32)
+        self._pattern = numbers.tobytes()
         self._bytes[:] = numpy.frombuffer(self._pattern, dtype=numpy.uint8)
 
     def foreign(self, pages: list[int]) -> list[int]:

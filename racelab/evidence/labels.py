@@ -47,9 +47,13 @@ def label(history: History) -> str:
 def hold_label(history: History, hold: Hold) -> str:
     """The label of one hold, by the spans of what it held."""
     mechanism = history.header.mechanisms.get(hold.id)
+    overtaken = sum(event.data.get("overtaken", 0) for event in history.by_kind["delivered"] if _under(event, hold))
+    if overtaken:
+        passed = f"{overtaken} later message(s) of its topic pass"
+        return f"{SYNTHETIC}: hold {hold.id} lets {passed}, and MQTT keeps their order"
     shortened: list[str] = []
     for held in history.by_kind["held"]:
-        if held.data["hold"] != hold.id:
+        if not _under(held, hold):
             continue
         lasted_ms = _lasted_ms(history, held)
         if mechanism is not None and lasted_ms > mechanism["bound_ms"]:
@@ -67,6 +71,10 @@ def hold_label(history: History, hold: Hold) -> str:
         if _gave_up_early(history, write, lasted_ms):
             shortened.append(f"MC_TRANSFER_TIMEOUT 30000 -> {max(lasted_ms, 1)}")
     return f"{SHORTENED}: {shortened[0]}" if shortened else DEFAULT_TIMERS
+
+
+def _under(event: Event, hold: Hold) -> bool:
+    return bool(event.data["hold"] == hold.id)
 
 
 def _shortened_timers(lab: Lab) -> list[str]:

@@ -15,7 +15,7 @@ from types import TracebackType
 import aiomqtt
 
 from racelab.errors import BusError
-from racelab.transport.messages import Message, decode, encode, topic
+from racelab.transport.messages import Message, decode, encode, inbox, topic
 
 CONNECT_TIMEOUT_S = 10.0
 KEEPALIVE_S = 60
@@ -45,7 +45,7 @@ class Bus:
     async def __aenter__(self) -> Bus:
         try:
             await self._client.__aenter__()
-            await self._client.subscribe(topic(self._lab, self._instance))
+            await self._client.subscribe(inbox(self._lab, self._instance))
         except aiomqtt.MqttError as error:
             raise BusError(
                 f"no MQTT broker answers at {self.address}: {error}", next="start it, or leave out --broker"
@@ -82,7 +82,7 @@ class Bus:
     async def _publish(self) -> None:
         while True:
             message = await self._outgoing.get()
-            await self._client.publish(topic(self._lab, message.to), encode(message), qos=0)
+            await self._client.publish(topic(self._lab, message), encode(message), qos=0)
 
     async def _receive(self) -> None:
         async for message in self._client.messages:

@@ -51,6 +51,12 @@ def decode(payload: bytes) -> Message:
     return _decoder.decode(payload)
 
 
-def topic(lab: str, instance: str) -> str:
-    """Where messages to an instance go; labs that share a broker differ in `lab`."""
-    return f"racelab/{lab}/{instance}"
+def topic(lab: str, message: Message) -> str:
+    """Where a message goes: MQTT keeps the order within a topic (3.1.1, 4.6), so each request and type
+    has one of its own, and a broker may let news of one overtake news of another."""
+    return f"racelab/{lab}/{message.to}/{message.request}/{message.type}"
+
+
+def inbox(lab: str, instance: str) -> str:
+    """The filter for everything to an instance; labs that share a broker differ in `lab`."""
+    return f"racelab/{lab}/{instance}/#"

@@ -73,3 +73,10 @@ def test_synthetic_outweighs_shortened() -> None:
     history = histories.play(text)
     history.header.mechanisms["w1"]["bound_ms"] = 1
     assert label(history).startswith("synthetic")
+
+
+def test_a_message_that_later_ones_of_its_topic_overtook_is_synthetic() -> None:
+    history = histories.play(histories.LATE_WRITE)
+    delivered = kind(history, "delivered")
+    delivered.data["overtaken"] = 2
+    assert label(history).startswith(f"synthetic: hold {delivered.data['hold']} lets 2 later message(s)")
