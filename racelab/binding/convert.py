@@ -51,6 +51,10 @@ class Explained:
     why: str
     steps: tuple[str, ...]
 
+    def __str__(self) -> str:
+        head = f"state {self.number}: {self.action}, for {self.why}"
+        return "\n".join([head, *(f"    {step}" for step in self.steps or ("(nothing)",))])
+
 
 @dataclass(frozen=True)
 class Converted:

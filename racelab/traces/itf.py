@@ -2,6 +2,7 @@
 
     {"#meta": {"source": "pd.qnt", "status": "violation"}, "vars": ["x"], "states": [{"x": 1}, ...], "loop": 0}
 
+`vars` are the variables; what else a state has (parameters of the model) is passed over.
 Quint's `mbt::actionTaken` and `mbt::nondetPicks` name the action of a step and what was chosen for
 it; they become the step's action and are no variables here. The property is not named. A file with
 status `ok` is a run that violates nothing.
@@ -10,6 +11,7 @@ status `ok` is a run that violates nothing.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -57,6 +59,10 @@ def read(text: str, file: str) -> list[Trace]:
             line=line,
         )
     ]
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def _step(item: Any, file: str, line: int, *, first: bool) -> Step:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from racelab.errors import TraceError
+from racelab.evidence import collector
 from racelab.traces import itf, ndjson, spin, tlc_json, tlc_text, tlc_tool
 from racelab.traces.trace import Trace
 
@@ -46,7 +47,8 @@ def read_all(path: str | Path) -> list[Trace]:
 def read_text(text: str, file: str) -> list[Trace]:
     """Every counterexample in a text; `file` is what messages call it. Raises as `read` does."""
     try:
-        return _reader(text, file)(text, file)
+        with collector.paused():
+            return _reader(text, file)(text, file)
     except TraceError as error:
         error.next = error.next or "make the file anew and keep all of it"
         raise

@@ -216,7 +216,8 @@ class Behaviours:
         if header.strip() == "Stuttering":
             draft.stuttering = True
         else:
-            self._add(draft, action(header, self.file, line), body, line)
+            reached_by = action(header, self.file, line)  # newer builds name the first state's predicate
+            self._add(draft, reached_by if index > 1 else None, body, line)
 
     def back(self, index: int, header: str | None, line: int) -> None:
         """The behaviour goes back to state `index`."""

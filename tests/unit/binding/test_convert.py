@@ -211,4 +211,7 @@ def test_every_step_is_explained(tmp_path: Path) -> None:
         (5, "Land(r1)"),
     ]
     assert explained[1].why == "act.name says TimeOut"
-    assert explained[1].steps[0] == "advance the clock by 10,000 ms"
+    assert str(explained[1]).splitlines()[:2] == [
+        "state 3: TimeOut(r1), for act.name says TimeOut",
+        "    advance the clock by 10,000 ms",
+    ]

@@ -98,7 +98,7 @@ def test_a_wrong_value_is_refused_with_its_variable(data: Any, what: str) -> Non
     [
         ('{"states": []}', "no state"),
         ('{"states": [1]}', "expected a state"),
-        ('{"states": [{"x": 1}, {"y": 1}]}', "differ in their variables: x, y"),
+        ('{"states": [{"x": 1}, {"y": 1}]}', "state 2 lacks variable x"),
         ('{"states": [{"x": 1.5}]}', "1.5 is no TLA"),
         ('{"states": [{"x": NaN}]}', "NaN is no TLA"),
         ('{"states": [{"x": 1}], "loop": 4}', "'loop'"),
@@ -111,6 +111,12 @@ def test_a_wrong_value_is_refused_with_its_variable(data: Any, what: str) -> Non
 def test_a_wrong_file_is_refused(text: str, what: str) -> None:
     with pytest.raises(TraceError, match=what):
         recognise.read_text(text, "t.itf.json")
+
+
+def test_what_is_no_variable_is_passed_over() -> None:
+    text = '{"params": ["N"], "vars": ["x"], "states": [{"x": 1, "N": 3}, {"x": 2}]}'
+    (trace,) = recognise.read_text(text, "t.itf.json")
+    assert [dict(step.state) for step in trace.steps] == [{"x": 1}, {"x": 2}]
 
 
 def test_a_file_cut_at_any_byte_is_refused_with_its_place() -> None:

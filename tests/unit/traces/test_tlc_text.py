@@ -31,6 +31,12 @@ def test_a_violated_invariant_with_its_states_actions_and_lines() -> None:
     assert text_of("tlc-text/late.txt").splitlines()[third.line - 1].startswith("State 3:")
 
 
+def test_the_first_state_has_no_action_whatever_its_header_says() -> None:
+    header = "State 1: <Init line 8, col 1 to line 9, col 24 of module PDLate>"
+    trace = read_one(text_of("tlc-text/late.txt").replace("State 1: <Initial predicate>", header))
+    assert trace.steps[0].action is None
+
+
 def test_arguments_in_headers_since_2023() -> None:
     trace = sample("tlc-text/isolation-2026.txt")
     assert [(step.action.name, step.action.args) for step in trace.steps if step.action] == [
