@@ -45,17 +45,20 @@ class Checked:
     seconds: float
     file: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        """The object of `racelab model --json`."""
-        return {key: getattr(self, key) for key in ("result", "property", "states", "seconds", "file")}
+    def in_words(self) -> str:
+        """One line for people."""
+        searched = f"{self.states:,} distinct states in {self.seconds:.1f} s"
+        if self.result == "ok":
+            return f"ok: nothing is violated in {searched}"
+        return f"violation of {self.property} after {searched}" + (f"; wrote {self.file}" if self.file else "")
 
 
-def check(
+def check_model(
     model: str | Path,
-    *,
     config: str | Path | None = None,
-    without: Sequence[str] = (),
     output: str | Path | None = None,
+    *,
+    without: Sequence[str] = (),
     jar: str | Path | None = None,
     java: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
@@ -72,7 +75,7 @@ def check(
         BoundError: TLC did not end within `timeout_s`.
     """
     tla = _existing(Path(model))
-    cfg = _existing(Path(config) if config is not None else tla.with_suffix(".cfg"))
+    cfg = _existing(Path(config)) if config is not None else _default_config(tla)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="racelab-tlc-") as folder:
         for module in tla.parent.glob("*.tla"):
@@ -98,6 +101,17 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise UsageError("there is no such file", file=path, next="give the path of a TLA+ model and its configuration")
     return path
+
+
+def _default_config(model: Path) -> Path:
+    """MODEL.cfg; where there are only others, the message names them."""
+    config = model.with_suffix(".cfg")
+    others = sorted(path.name for path in model.parent.glob(f"{model.stem}.*.cfg"))
+    if not config.is_file() and others:
+        raise UsageError(
+            f"there is no {config.name}, but {', '.join(others)}", file=model, next="name one of them with --config"
+        )
+    return _existing(config)
 
 
 def _configure(source: Path, target: Path, without: Sequence[str]) -> None:
@@ -208,4 +222,4 @@ def _complaint(lines: list[str]) -> str:
     return lines[-1].strip() if lines else "it said nothing"
 
 
-__all__ = ["Checked", "check"]
+__all__ = ["Checked", "check_model"]

@@ -41,12 +41,13 @@ def read(text: str, file: str) -> list[Trace]:
     line = text.count("\n", 0, heading.start()) + 1 if heading else 1
     meta = data["#meta"] if isinstance(data.get("#meta"), dict) else {}
     steps = [_step(item, file, line, first=index == 0) for index, item in enumerate(data["states"])]
+    names = data.get("vars")
+    wanted = [name for name in names if name not in (TAKEN, PICKS)] if _are_names(names) else list(steps[0].state)
     for index, step in enumerate(steps):
-        if step.state.keys() != steps[0].state.keys():
-            names = ", ".join(sorted(step.state.keys() ^ steps[0].state.keys()))
-            raise TraceError(
-                f"state {index + 1} and the first differ in their variables: {names}", file=file, line=line
-            )
+        lacking = [name for name in wanted if name not in step.state]
+        if lacking:
+            raise TraceError(f"state {index + 1} lacks variable {', '.join(lacking)}", file=file, line=line)
+    steps = [replace(step, state={name: step.state[name] for name in wanted}) for step in steps]
     return [
         Trace(
             file=file,
