@@ -77,6 +77,6 @@ def test_synthetic_outweighs_shortened() -> None:
 
 def test_a_message_that_later_ones_of_its_topic_overtook_is_synthetic() -> None:
     history = histories.play(histories.LATE_WRITE)
-    delivered = kind(history, "delivered")
+    delivered = history.by_kind["delivered"][0]
     delivered.data["overtaken"] = 2
     assert label(history).startswith(f"synthetic: hold {delivered.data['hold']} lets 2 later message(s)")
