@@ -92,7 +92,7 @@ def check_model(
         return Checked("ok", None, _states(lines), seconds, None)
     trace = tlc_text.read(text, str(output or tla))[0]
     if output is not None:
-        Path(output).write_text(text, encoding="utf-8")
+        _write(Path(output), text)
     named = trace.property_name or trace.kind
     return Checked("violation", named, _states(lines), seconds, str(output) if output is not None else None)
 
@@ -101,6 +101,14 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise UsageError("there is no such file", file=path, next="give the path of a TLA+ model and its configuration")
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", file=path, next="give another path") from None
 
 
 def _default_config(model: Path) -> Path:

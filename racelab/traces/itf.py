@@ -42,7 +42,8 @@ def read(text: str, file: str) -> list[Trace]:
     meta = data["#meta"] if isinstance(data.get("#meta"), dict) else {}
     steps = [_step(item, file, line, first=index == 0) for index, item in enumerate(data["states"])]
     names = data.get("vars")
-    wanted = [name for name in names if name not in (TAKEN, PICKS)] if _are_names(names) else list(steps[0].state)
+    listed = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else steps[0].state
+    wanted = [name for name in listed if name not in (TAKEN, PICKS)]
     for index, step in enumerate(steps):
         lacking = [name for name in wanted if name not in step.state]
         if lacking:
@@ -60,10 +61,6 @@ def read(text: str, file: str) -> list[Trace]:
             line=line,
         )
     ]
-
-
-def _are_names(names: Any) -> bool:
-    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def _step(item: Any, file: str, line: int, *, first: bool) -> Step:
