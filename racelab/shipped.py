@@ -19,7 +19,7 @@ def shipped(*parts: str) -> Path:
     Raises:
         MissingPartError: this installation does not have it.
     """
-    for root in (_PACKAGE.parent, _PACKAGE / "shipped"):
+    for root in (_PACKAGE / "shipped", _PACKAGE.parent):
         path = root.joinpath(*parts)
         if path.exists():
             return path
