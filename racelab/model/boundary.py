@@ -1,0 +1,132 @@
+"""From the events of a history to the words of the specification.
+
+Three tables say what each kind of event is: the beginning of an action (BEGINS), a thing that an
+action in progress must report (the effects of the specification, read by DETAILS), or something
+that a gate or an instance observed and that must agree with the state (OBSERVED). What the
+conductor and the evidence take for themselves is in ASIDE. A kind in none of them is a gap in
+the specification. `docs/validation.md` is made from these tables.
+
+Steps that no event shows are explicit: a write lands before its successful completion, wherever
+no gate saw it land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+from racelab.model.spec.state import DECODE, FAULTS, PREFILL, Config, Effect, Shape
+
+ASIDE = frozenset(
+    "run-started phase step step-done blocked gave-up died region look scan sockets armed counted lost".split()
+)
+"""Kinds that say nothing of the system's own steps."""
+
+BEGINS: dict[str, str] = {
+    "submitted": "Submit",
+    "page-private": "Admit on decode, Accept on prefill",
+    "received": "Receive, or ReceiveCopy if the message comes once more",
+    "timed-out": "TimeOut",
+    "aborted": "Abort",
+    "read": "Read",
+    "finished": "Finish",
+    "granted": "Post, on prefill",
+    "completed": "Land for each write that has not landed, then Complete",
+    "refused": "Expire, if it is quarantine-on-expiry that refuses",
+    "page-free": "Expire, without quarantine-on-expiry",
+    "landed": "Land",
+    "dropped": "Lose",
+}
+
+OBSERVED: dict[str, str] = {
+    "pool": "all pages are free, in the allocator's first order",
+    "queued": "the first request of the queue does not find pages enough",
+    "held": "the write is posted, or the message is sent",
+    "released": "the write is posted, or the message is sent",
+    "delivered": "the message is sent",
+    "unlanded": "the write is posted",
+    "quiesced": "the pages are in these states",
+}
+
+NESTED = frozenset({"page-private", "queued"})
+"""An engine may admit the next request in the middle of another action, as soon as there are pages."""
+
+
+def _tickets(event: Event) -> tuple[Any, ...]:
+    return tuple((page, gen) for page, gen in event.data["tickets"])
+
+
+def _read_pages(event: Event) -> tuple[Any, ...]:
+    """The pages that were read, in order; each has one fingerprint a layer."""
+    return tuple(dict.fromkeys((page, gen) for page, gen, *_ in event.data["fingerprints"]))
+
+
+def _about(event: Event) -> tuple[int | None, bool]:
+    """A message's chunk, and whether it tells of success."""
+    data = event.data
+    return data.get("chunk"), data.get("status", "ok") == "ok" and data.get("clean", True)
+
+
+def _sent(event: Event) -> tuple[Any, ...]:
+    what = (event.data["type"], event.data["to"])
+    return (*what, *_about(event)) if event.data["type"] in ("written", "abort-ack") else what
+
+
+DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
+    "submitted": lambda event: (),
+    "page-private": lambda event: (event.data["from"],),
+    "page-draining": lambda event: (event.data["from"],),
+    "page-quarantined": lambda event: (event.data["from"],),
+    "page-free": lambda event: (event.data["from"],),
+    "admitted": _tickets,
+    "accepted": _tickets,
+    "granted": lambda event: (event.data["to"],),
+    "grant-closed": lambda event: (event.data["evidence"],),
+    "refused": lambda event: (event.data["guard"], event.data["refuses"]),
+    "sent": _sent,
+    "received": lambda event: (event.data["type"], *_about(event)),
+    "ignored": lambda event: (event.data["type"],),
+    "committed": _read_pages,
+    "read": _read_pages,
+    "finished": lambda event: (),
+    "timed-out": lambda event: (),
+    "aborted": lambda event: (),
+    "failed": lambda event: (),
+    "attempt-ended": lambda event: (),
+    "posted": lambda event: (event.data["chunk"], event.data["layer"], event.data["source_page"]),
+}
+"""The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes."""
+
+
+def effect(event: Event, detail: tuple[Any, ...]) -> Effect:
+    """The event as the specification would have announced it."""
+    return Effect(event.kind, event.instance, event.request or "", event.attempt or 0, event.page, event.gen, detail)
+
+
+def is_boundary(kind: str) -> bool:
+    """Whether events of this kind are validated."""
+    return kind in DETAILS or kind in BEGINS or kind in OBSERVED
+
+
+def config_of(history: History) -> Config:
+    """The size and the guards of the system whose history this is."""
+    lab = history.header.scenario.lab
+    shapes = {}
+    for event in history.by_kind["submitted"]:
+        prompt, new = event.data["prompt_tokens"], event.data["new_tokens"]
+        pages = -(-(prompt + new) // lab.page_tokens)
+        shapes.setdefault(event.request or "", Shape(pages, -(-(prompt - 1) // lab.page_tokens)))
+    pools = {event.instance: event.data["pages"] for event in history.by_kind["pool"]}
+    attempts = [event.attempt or 0 for event in history.by_kind["submitted"]]
+    return Config(
+        decode_pages=pools.get(DECODE, lab.decode_pages),
+        prefill_pages=pools.get(PREFILL, lab.prefill_pages),
+        shapes=shapes,
+        attempts_max=max(attempts, default=1),
+        layers=lab.layers,
+        chunk_pages=max(1, lab.chunk_tokens // lab.page_tokens),
+        guards=frozenset(history.header.guards),
+        faults=frozenset(FAULTS),
+    )

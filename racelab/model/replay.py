@@ -1,0 +1,382 @@
+"""Replays a history through the executable specification, one event after another.
+
+An event begins an action, or is what the action in progress on its instance must report next, or
+is an observation. The handlers of an instance are atomic: an action takes place as a whole at its
+first event, for nothing that other instances do meanwhile can reach it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from racelab.evidence.events import Event
+from racelab.evidence.history import History
+from racelab.model import boundary
+from racelab.model.spec.actions import Action, Step, enabled, take
+from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, State, Ticket, Write, initial
+
+Gap = Literal["specification gap", "harness gap", "engine bug"]
+"""What a refusal means: the specification does not know of it, the record is at fault, or the engine is."""
+
+ENABLED_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The first event that no action explains; `event` is None at the end of the history."""
+
+    event: Event | None
+    gap: Gap
+    why: str
+    expected: tuple[str, ...]
+    """what would have been accepted: the effect that is due, or the actions that are enabled"""
+    difference: tuple[str, ...]
+    """the part of the state that contradicts the event"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An action that explains events: the first of them, None if no event shows it."""
+
+    step: Step
+    event: Event | None
+
+
+@dataclass
+class _Due:
+    """What an action has yet to report; `cause` names the message or batch that began it."""
+
+    effects: list[Effect]
+    cause: str | None
+    of: str
+
+
+class _Refusal(Exception):
+    def __init__(self, gap: Gap, why: str) -> None:
+        super().__init__(why)
+        self.gap: Gap = gap
+        self.why = why
+
+
+class Replay:
+    """`run` gives the number of accepted boundary events and the refusal, if there is one; `taken` is the way."""
+
+    def __init__(self, history: History) -> None:
+        self.config = boundary.config_of(history)
+        self.state: State = initial(self.config)
+        self.taken: list[Taken] = []
+        self.accepted = 0
+        self._history = history
+        self._due: dict[str, list[_Due]] = defaultdict(list)
+        self._writes: dict[str, Write] = {}
+        self._landed: set[str] = set()
+        self._messages: dict[str, Message] = {}
+        self._to_come = Counter(
+            (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
+            for event in history.by_kind["received"]
+        )
+        self._numbers = _Numbers(history)
+
+    def run(self) -> Refused | None:
+        """Replay everything, or up to the first event that is refused."""
+        for event in self._history.events:
+            try:
+                self._numbers.check(event)
+                if event.kind in boundary.ASIDE:
+                    if event.kind == "lost":
+                        raise _Refusal("harness gap", f"the recorder lost {event.data['count']} event(s)")
+                    continue
+                if not boundary.is_boundary(event.kind):
+                    raise _Refusal("specification gap", f"the specification knows no event {event.kind!r}")
+                self._accept(event)
+            except _Refusal as refusal:
+                return self._refused(event, refusal)
+            self.accepted += 1
+        for instance, due in self._due.items():
+            if due:
+                refusal = _Refusal("harness gap", f"the history ends, and {instance} has not reported {_say(due[-1].effects[0])}")
+                return self._refused(None, refusal)
+        return None
+
+    # -- one event
+
+    def _accept(self, event: Event) -> None:
+        due = self._due[event.instance]
+        if due and self._is_due(event, due):
+            return
+        queues = event.kind == "completed" and all(pending.of == "Complete" for pending in due)
+        if due and not queues and event.kind not in boundary.NESTED:
+            raise _Refusal("engine bug", f"{event.instance} must report {_say(due[-1].effects[0])} first")
+        begin = _BEGIN.get(event.kind)
+        if begin is not None:
+            begin(self, event)
+        elif event.kind in _OBSERVE:
+            _OBSERVE[event.kind](self, event)
+        else:
+            raise _Refusal("engine bug", f"no action reports {event.kind} here")
+
+    def _is_due(self, event: Event, due: list[_Due]) -> bool:
+        """Whether the event is the next effect of the action in progress; writes may be posted in any order."""
+        if event.kind not in boundary.DETAILS:
+            return False
+        seen = boundary.effect(event, boundary.DETAILS[event.kind](event))
+        effects = due[-1].effects
+        place = 0
+        while effects[place] != seen:
+            if seen.kind != "posted" or effects[place].kind != "posted" or place + 1 == len(effects):
+                return False
+            place += 1
+        if event.kind == "grant-closed" and event.data["by"] != due[-1].cause:
+            raise _Refusal("engine bug", f"the evidence is {due[-1].cause}")
+        del effects[place]
+        if not effects:
+            due.pop()
+        self._note(event)
+        return True
+
+    def _note(self, event: Event) -> None:
+        """Remember under which name a write or a message goes from now on."""
+        if event.kind == "posted":
+            name = event.data["write"]
+            if name in self._writes:
+                raise _Refusal("harness gap", f"{name} was posted before")
+            self._writes[name] = self._write(event)
+        elif event.kind == "sent":
+            name = event.data["id"]
+            if name in self._messages:
+                raise _Refusal("harness gap", f"{name} was sent before")
+            key = (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
+            self._messages[name] = next(message for message in self.state.net if message[:4] == key)
+
+    def _write(self, event: Event) -> Write:
+        return next(
+            write
+            for write in self.state.wire
+            if (write.request, write.attempt, write.page, write.gen, write.layer)
+            == (event.request, event.attempt, event.page, event.gen, event.data["layer"])
+        )
+
+    # -- actions
+
+    def _take(self, action: Action, event: Event | None) -> None:
+        """Take an action whose first effect is the event; the others are due after it."""
+        try:
+            step = take(self.config, self.state, action)
+        except (KeyError, IndexError):
+            step = None
+        if step is None:
+            raise _Refusal("engine bug", f"{action} is not enabled here")
+        self.state = step.state
+        self.taken.append(Taken(step, event))
+        if event is None or not step.effects:
+            return
+        due = self._due[event.instance]
+        if event.kind == "completed":  # several batches may be reported before what the first of them means
+            if len(step.effects) > 1:
+                due.insert(0, _Due(list(step.effects[1:]), event.data["batch"], action.name))
+            return
+        due.append(_Due(list(step.effects), event.data.get("id"), action.name))
+        if not self._is_due(event, due):
+            raise _Refusal("engine bug", f"{action} reports {_say(step.effects[0])}")
+
+    def _begin_own(self, event: Event, name: str) -> None:
+        self._take(Action(name, (event.request, event.attempt)), event)
+
+    def _submitted(self, event: Event) -> None:
+        self._take(Action("Submit", (event.request,)), event)
+
+    def _page_private(self, event: Event) -> None:
+        self._begin_own(event, "Admit" if event.instance == DECODE else "Accept")
+
+    def _received(self, event: Event) -> None:
+        message = self._message(event, event.data["id"])
+        key = (message.type, message.request, message.attempt, message.chunk)
+        self._to_come[key] -= 1
+        self._take(Action("ReceiveCopy" if self._to_come[key] > 0 else "Receive", (message,)), event)
+
+    def _granted(self, event: Event) -> None:
+        if event.instance != PREFILL:
+            raise _Refusal("engine bug", "no action begins with a grant on decode")
+        place = self.config.place.get(event.request or "", 0)
+        jobs = self.state.jobs[place] if self.state.jobs else ()
+        posted = jobs[(event.attempt or 0) - 1].posted if 0 < (event.attempt or 0) <= len(jobs) else 0
+        self._take(Action("Post", (event.request, event.attempt, posted)), event)
+
+    def _completed(self, event: Event) -> None:
+        ok = event.data["status"] == "ok"
+        writes = [self._posted(event, name) for name in event.data["writes"]]
+        if any((write.request, write.attempt) != (event.request, event.attempt) for write in writes):
+            raise _Refusal("engine bug", "the writes are of another attempt")
+        for name, write in zip(event.data["writes"], writes, strict=True):
+            if ok and write in self.state.wire:
+                self._take(Action("Land", (write,)), None)
+                self._landed.add(name)
+        done = frozenset((write.index, write.layer) for write in writes)
+        self._take(Action("Complete", (event.request, event.attempt, done, ok)), event)
+
+    def _expire(self, event: Event) -> None:
+        self._take(Action("Expire", (event.instance, event.page)), event)
+
+    def _landed_at_gate(self, event: Event) -> None:
+        write = self._posted(event, event.data["what"])
+        name = event.data["what"]
+        if name in self._landed:
+            self._landed.remove(name)  # its completion told of it already
+        else:
+            self._take(Action("Land", (write,)), event)
+
+    def _dropped(self, event: Event) -> None:
+        name = event.data["what"]
+        if name in self._messages:
+            self._take(Action("Lose", (self._message(event, name),)), event)
+        else:
+            self._posted(event, name)
+
+    # -- observations
+
+    def _pool(self, event: Event) -> None:
+        side = self.state.decode if event.instance == DECODE else self.state.prefill
+        if self.taken:
+            raise _Refusal("specification gap", "a second incarnation of an instance")
+        if tuple(event.data["free"]) != side.free:
+            raise _Refusal("specification gap", f"the allocator's first order is {list(side.free)}")
+
+    def _queued(self, event: Event) -> None:
+        side, queue = self.state.decode, self.state.queue
+        needs = self.config.shapes[event.request or ""].pages
+        if event.instance == PREFILL:
+            side, queue = self.state.prefill, self.state.waiting
+            needs = self.config.shapes[event.request or ""].granted
+        if queue[:1] != ((event.request, event.attempt),):
+            raise _Refusal("engine bug", f"the first in the queue is {queue[0] if queue else 'nobody'}")
+        if (event.data["needs"], event.data["free"]) != (needs, len(side.free)) or len(side.free) >= needs:
+            raise _Refusal("engine bug", f"it needs {needs} pages and {len(side.free)} are free")
+
+    def _at_gate(self, event: Event) -> None:
+        if event.data["what"] in self._messages:
+            self._message(event, event.data["what"])
+        else:
+            self._posted(event, event.data["what"])
+
+    def _quiesced(self, event: Event) -> None:
+        side = self.state.decode if event.instance == DECODE else self.state.prefill
+        states = Counter(page.state for page in side.pages if page.state != "FREE")
+        states["FREE"] = len(side.free)
+        if event.data["states"] != dict(states):
+            raise _Refusal("engine bug", f"the pages are {dict(states)}")
+
+    def _message(self, event: Event, name: str) -> Message:
+        message = self._messages.get(name)
+        if message is None:
+            raise _Refusal("harness gap", f"no message {name} has been sent")
+        if (message.request, message.attempt) != (event.request, event.attempt):
+            raise _Refusal("harness gap", f"{name} is of {message.request}/{message.attempt}")
+        return message
+
+    def _posted(self, event: Event, name: str) -> Write:
+        write = self._writes.get(name)
+        if write is None:
+            raise _Refusal("harness gap", f"no write {name} has been posted")
+        subject = (write.request, write.attempt, write.page, write.gen)
+        if event.page is not None and subject != (event.request, event.attempt, event.page, event.gen):
+            raise _Refusal("harness gap", f"{name} is of {write.request}/{write.attempt} to page {write.page} gen {write.gen}")
+        return write
+
+    # -- a refusal
+
+    def _refused(self, event: Event | None, refusal: _Refusal) -> Refused:
+        due = self._due[event.instance] if event else [pending for rest in self._due.values() for pending in rest]
+        if due:
+            expected: tuple[str, ...] = (_say(due[-1].effects[0]),)
+        else:
+            expected = tuple(str(step.action) for step in enabled(self.config, self.state))
+        return Refused(event, refusal.gap, refusal.why, expected, tuple(self._difference(event)))
+
+    def _difference(self, event: Event | None) -> list[str]:
+        """What the state says of the subject of the event."""
+        if event is None:
+            return []
+        lines = []
+        if event.page is not None and event.instance in (DECODE, PREFILL):
+            side = self.state.decode if event.instance == DECODE else self.state.prefill
+            if event.kind != "posted" and 0 <= event.page < len(side.pages):
+                page = side.pages[event.page]
+                holder = f" of {page.request}/{page.attempt}" if page.request else ""
+                seen = f"gen {event.gen} of {event.request}/{event.attempt}"
+                lines.append(f"page {event.page}: specified {page.state} gen {page.gen}{holder}; seen {event.kind} {seen}")
+                if event.request and Ticket(event.page, event.gen or 0, event.request, event.attempt or 0) in side.grants:
+                    lines.append("a grant of it is outstanding")
+        place = self.config.place.get(event.request or "")
+        if place is not None:
+            rows = (("decode", self.state.attempts[place]), ("prefill", self.state.jobs[place]))
+            for where, row in rows:
+                if 0 < (event.attempt or 0) <= len(row):
+                    known = row[(event.attempt or 0) - 1]._asdict()
+                    shown = {key: value for key, value in known.items() if key not in ("tickets", "pages", "sources")}
+                    lines.append(f"{event.request}/{event.attempt} on {where}: " + ", ".join(f"{k} {_plain(v)}" for k, v in shown.items()))
+        return lines
+
+
+class _Numbers:
+    """Each instance's events are numbered without gaps, and nobody has heard of what is yet to come."""
+
+    def __init__(self, history: History) -> None:
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        for event in history.events:
+            known = self._first.get(event.instance)
+            if known is None or event.seq < known:
+                self._first[event.instance] = event.seq
+
+    def check(self, event: Event) -> None:
+        last = self._last.get(event.instance)
+        if last is None:
+            last = self._first[event.instance] - 1
+        if event.seq != last + 1:
+            what = "repeated or out of order" if event.seq <= last else f"{event.seq - last - 1} missing before it"
+            raise _Refusal("harness gap", f"event {event.seq} of {event.instance}: {what}")
+        self._last[event.instance] = event.seq
+        for other, seq in event.after.items():
+            if seq > self._last.get(other, seq) or (other in self._first and other not in self._last and seq >= self._first[other]):
+                raise _Refusal("harness gap", f"it had heard of event {seq} of {other}, which comes later or is missing")
+
+
+def _say(effect: Effect) -> str:
+    page = f" page {effect.page} gen {effect.gen}" if effect.page is not None else ""
+    detail = f" ({', '.join(_plain(part) for part in effect.detail)})" if effect.detail else ""
+    return f"{effect.kind} of {effect.request}/{effect.attempt}{page}{detail}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, frozenset):
+        return "{" + ", ".join(sorted(map(str, value))) + "}"
+    return str(value)
+
+
+_BEGIN = {
+    "submitted": Replay._submitted,
+    "page-private": Replay._page_private,
+    "received": Replay._received,
+    "timed-out": lambda replay, event: replay._begin_own(event, "TimeOut"),
+    "aborted": lambda replay, event: replay._begin_own(event, "Abort"),
+    "read": lambda replay, event: replay._begin_own(event, "Read"),
+    "finished": lambda replay, event: replay._begin_own(event, "Finish"),
+    "granted": Replay._granted,
+    "completed": Replay._completed,
+    "refused": Replay._expire,
+    "page-free": Replay._expire,
+    "landed": Replay._landed_at_gate,
+    "dropped": Replay._dropped,
+}
+
+_OBSERVE = {
+    "pool": Replay._pool,
+    "queued": Replay._queued,
+    "held": Replay._at_gate,
+    "released": Replay._at_gate,
+    "delivered": Replay._at_gate,
+    "unlanded": Replay._at_gate,
+    "quiesced": Replay._quiesced,
+}

@@ -1,0 +1,154 @@
+"""The actions by name, which of them a state enables, and what each leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from racelab.model.spec import decode, network, prefill
+from racelab.model.spec.draft import Draft
+from racelab.model.spec.state import ABORT, DECODE, DUPLICATE, FAIL, LOSE, PREFILL, Config, Effect, Message, State
+
+
+class Action(NamedTuple):
+    """A name and its arguments."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        shown = []
+        for argument in self.args:
+            if isinstance(argument, Message):
+                chunk = "" if argument.chunk is None else f" chunk {argument.chunk}"
+                shown.append(f"{argument.type} of {argument.request}/{argument.attempt}{chunk}")
+            elif hasattr(argument, "layer"):
+                shown.append(f"{argument.request}/{argument.attempt} page {argument.page} layer {argument.layer}")
+            elif isinstance(argument, frozenset | tuple):
+                shown.append(f"{len(argument)} write(s)")
+            else:
+                shown.append(str(argument))
+        return f"{self.name}({', '.join(shown)})"
+
+
+class Step(NamedTuple):
+    """An action taken: where it leads, and what the instances report of it, in order."""
+
+    action: Action
+    state: State
+    effects: tuple[Effect, ...]
+
+
+_RECEIVE: dict[str, Callable[[Draft, Message], bool]] = {
+    "reserve": prefill.receive_reserve,
+    "abort": prefill.receive_abort,
+    "complete": prefill.receive_complete,
+    "written": decode.receive_written,
+    "abort-ack": decode.receive_ack,
+}
+
+
+def _receive(draft: Draft, message: Message) -> bool:
+    """A message arrives and is gone from the network."""
+    if message not in draft.net:
+        return False
+    draft.net -= {message}
+    return _RECEIVE[message.type](draft, message)
+
+
+def _receive_copy(draft: Draft, message: Message) -> bool:
+    """A message arrives, and will once more."""
+    if message not in draft.net or DUPLICATE not in draft.config.faults:
+        return False
+    kept = draft.net
+    if not _RECEIVE[message.type](draft, message):
+        return False
+    draft.net |= kept
+    return True
+
+
+ACTIONS: dict[str, Callable[..., bool]] = {
+    "Submit": decode.submit,
+    "Admit": decode.admit,
+    "Receive": _receive,
+    "ReceiveCopy": _receive_copy,
+    "Read": decode.read,
+    "Finish": decode.finish,
+    "TimeOut": decode.time_out,
+    "Abort": decode.abort,
+    "Accept": prefill.accept,
+    "Post": prefill.post,
+    "Complete": prefill.complete,
+    "Land": network.land,
+    "Vanish": network.vanish,
+    "Lose": network.lose,
+    "Expire": network.expire,
+}
+"""`Read` changes nothing: a search leaves it out, a history has it."""
+
+FAULTS = ("Abort", "ReceiveCopy", "Lose", "Submit")
+"""What need never happen: everything else does if it stays possible."""
+
+
+def take(config: Config, state: State, action: Action) -> Step | None:
+    """The step that `action` is from this state, or None if the state does not enable it."""
+    draft = Draft(config, state)
+    if not ACTIONS[action.name](draft, *action.args):
+        return None
+    return Step(action, draft.state, tuple(draft.effects))
+
+
+def enabled(config: Config, state: State) -> Iterator[Step]:
+    """Every step that is possible from this state."""
+    for action in _candidates(config, state):
+        step = take(config, state, action)
+        if step is not None:
+            yield step
+
+
+def _candidates(config: Config, state: State) -> Iterator[Action]:
+    yield from _of_requests(config, state)
+    yield from _of_jobs(config, state)
+    for write in sorted(state.wire):
+        yield Action("Land", (write,))
+        yield Action("Vanish", (write,))
+    for message in sorted(state.net, key=repr):
+        yield Action("Receive", (message,))
+        if DUPLICATE in config.faults:
+            yield Action("ReceiveCopy", (message,))
+        if LOSE in config.faults:
+            yield Action("Lose", (message,))
+    for where, side in ((DECODE, state.decode), (PREFILL, state.prefill)):
+        for page, held in enumerate(side.pages):
+            if held.state == "DRAINING":
+                yield Action("Expire", (where, page))
+
+
+def _of_requests(config: Config, state: State) -> Iterator[Action]:
+    for request, attempts in zip(config.shapes, state.attempts, strict=True):
+        yield Action("Submit", (request,))
+        for number, attempt in enumerate(attempts, 1):
+            if attempt.running:
+                yield Action("Finish", (request, number))
+            if number == len(attempts) and attempt.ended is None:
+                yield Action("TimeOut", (request, number))
+                if ABORT in config.faults:
+                    yield Action("Abort", (request, number))
+    if state.queue:
+        yield Action("Admit", state.queue[0])
+
+
+def _of_jobs(config: Config, state: State) -> Iterator[Action]:
+    if state.waiting:
+        yield Action("Accept", state.waiting[0])
+    for request, jobs in zip(config.shapes, state.jobs, strict=True):
+        for number, job in enumerate(jobs, 1):
+            if job.stage == "accepted":
+                yield Action("Post", (request, number, job.posted))
+            for chunk in range(job.posted):
+                indices = config.of_chunk(request, chunk)
+                writes = frozenset(write for write in job.outstanding if write[0] in indices)
+                if writes:
+                    yield Action("Complete", (request, number, writes, True))
+                    if FAIL in config.faults:
+                        yield Action("Complete", (request, number, writes, False))

@@ -1,0 +1,201 @@
+"""One step in the making: a copy of the state's variables, changed one by one, and what is reported of it.
+
+The rules of the ledger are here, for they are the same on both sides: a page that is released goes
+back to the allocator, or drains while a grant is outstanding; stop evidence or the end of the drain
+decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from racelab.model.spec.state import (
+    CONTROL_CARRIES_GENERATION,
+    DECODE,
+    DRAIN_BEFORE_FREE,
+    QUARANTINE_ON_EXPIRY,
+    Attempt,
+    Config,
+    Content,
+    Effect,
+    Job,
+    Message,
+    Page,
+    Side,
+    State,
+    Stray,
+    Ticket,
+    Write,
+)
+
+
+class Draft:
+    """Starts as a state; `state` is the next one when the step is over."""
+
+    def __init__(self, config: Config, state: State) -> None:
+        self.config = config
+        self.effects: list[Effect] = []
+        self._sides = {"decode": state.decode, "prefill": state.prefill}
+        self.attempts = state.attempts
+        self.jobs = state.jobs
+        self.queue = state.queue
+        self.waiting = state.waiting
+        self.wire: frozenset[Write] = state.wire
+        self.net: frozenset[Message] = state.net
+        self.strays = state.strays
+
+    @property
+    def state(self) -> State:
+        """The state after everything that was done to this draft."""
+        return State(
+            self._sides["decode"],
+            self._sides["prefill"],
+            self.attempts,
+            self.jobs,
+            self.queue,
+            self.waiting,
+            self.wire,
+            self.net,
+            self.strays,
+        )
+
+    def report(self, kind: str, instance: str, subject: tuple[str, int] | Ticket, *detail: Any) -> None:
+        """An event that the step means; a ticket says which page it is about."""
+        if isinstance(subject, Ticket):
+            page, gen, request, attempt = subject
+            self.effects.append(Effect(kind, instance, request, attempt, page, gen, detail))
+        else:
+            self.effects.append(Effect(kind, instance, *subject, None, None, detail))
+
+    # -- requests and jobs
+
+    def side(self, name: str) -> Side:
+        """A pool."""
+        return self._sides[name]
+
+    def attempt(self, request: str, number: int) -> Attempt:
+        """An attempt as decode knows it."""
+        return self.attempts[self.config.place[request]][number - 1]
+
+    def set_attempt(self, request: str, number: int, value: Attempt) -> None:
+        """Change an attempt."""
+        self.attempts = _put2(self.attempts, self.config.place[request], number - 1, value)
+
+    def job(self, request: str, number: int) -> Job:
+        """An attempt as prefill knows it."""
+        return self.jobs[self.config.place[request]][number - 1]
+
+    def set_job(self, request: str, number: int, value: Job) -> None:
+        """Change a job."""
+        self.jobs = _put2(self.jobs, self.config.place[request], number - 1, value)
+
+    def newest(self, request: str) -> int:
+        """The number of a request's newest attempt; 0 if it was never submitted."""
+        return len(self.attempts[self.config.place[request]])
+
+    def send(self, message: Message, *about: Any) -> None:
+        """A message enters the network; one of the same content is there at most once."""
+        self.net |= {message}
+        sender = "prefill" if message.to == DECODE else "decode"
+        self.report("sent", sender, (message.request, message.attempt), message.type, message.to, *about)
+
+    def stray(self, what: str, request: str, attempt: int, owner: str | None) -> None:
+        """Remember that something took effect too late."""
+        self.strays |= {Stray(what, request, attempt, owner)}
+
+    # -- the ledger
+
+    def take(self, where: str, count: int, request: str, attempt: int) -> tuple[Ticket, ...]:
+        """The top `count` pages of the allocator, each under a fresh generation."""
+        side = self._sides[where]
+        tickets = []
+        for page in side.free[:count]:
+            ticket = Ticket(page, side.pages[page].gen + 1, request, attempt)
+            side = _with_page(side, page, Page("PRIVATE", ticket.gen, request, attempt))
+            tickets.append(ticket)
+            self.report("page-private", where, ticket, "FREE")
+        self._sides[where] = side._replace(free=side.free[count:])
+        return tuple(tickets)
+
+    def grant(self, where: str, tickets: Iterable[Ticket], to: str) -> None:
+        """A peer may learn the pages' addresses from now on."""
+        side = self._sides[where]
+        for ticket in tickets:
+            side = side._replace(grants=side.grants | {ticket})
+            self.report("granted", where, ticket, to)
+        self._sides[where] = side
+
+    def close(self, where: str, ticket: Ticket, evidence: str) -> None:
+        """Stop evidence for one grant; a page that only waited for it is free."""
+        side = self._sides[where]
+        if ticket not in side.grants:
+            return
+        self._sides[where] = side._replace(grants=side.grants - {ticket})
+        self.report("grant-closed", where, ticket, evidence)
+        if self._is_live(where, ticket) and side.pages[ticket.page].state == "DRAINING":
+            self._free(where, ticket)
+
+    def release(self, where: str, ticket: Ticket) -> None:
+        """The holder is done with the page."""
+        side = self._sides[where]
+        page = side.pages[ticket.page]
+        stale = page.gen != ticket.gen or page.state == "FREE"
+        if ticket in side.grants and DRAIN_BEFORE_FREE in self.config.guards:
+            self.report("refused", where, ticket, DRAIN_BEFORE_FREE, "page-free")
+            if not stale and page.state == "PRIVATE":
+                self._move(where, ticket, "DRAINING", "page-draining")
+        elif stale and CONTROL_CARRIES_GENERATION in self.config.guards:
+            self.report("refused", where, ticket, CONTROL_CARRIES_GENERATION, "page-free")
+        else:
+            if stale and page.state != "FREE":
+                self.stray("release", ticket.request, ticket.attempt, page.request)
+            self._free(where, ticket)
+
+    def expire(self, where: str, number: int) -> None:
+        """A drain has run out with no evidence that the writer stopped."""
+        page = self._sides[where].pages[number]
+        assert page.request is not None
+        ticket = Ticket(number, page.gen, page.request, page.attempt)
+        if QUARANTINE_ON_EXPIRY in self.config.guards:
+            self.report("refused", where, ticket, QUARANTINE_ON_EXPIRY, "page-free")
+            self._move(where, ticket, "QUARANTINED", "page-quarantined")
+        else:
+            self._free(where, ticket)
+
+    def fill(self, where: str, page: int, layers: Iterable[int], content: Content | None) -> None:
+        """Somebody's KV is written into layers of a page, whoever holds it."""
+        side = self._sides[where]
+        row = list(side.content[page])
+        for layer in layers:
+            row[layer] = content
+        self._sides[where] = side._replace(content=_put(side.content, page, tuple(row)))
+
+    def _is_live(self, where: str, ticket: Ticket) -> bool:
+        page = self._sides[where].pages[ticket.page]
+        return page.gen == ticket.gen and page.state != "FREE"
+
+    def _move(self, where: str, ticket: Ticket, to: str, kind: str) -> None:
+        side = self._sides[where]
+        page = side.pages[ticket.page]
+        self.report(kind, where, ticket, page.state)
+        self._sides[where] = _with_page(side, ticket.page, page._replace(state=to))
+
+    def _free(self, where: str, ticket: Ticket) -> None:
+        side = self._sides[where]
+        page = side.pages[ticket.page]
+        self.report("page-free", where, ticket, page.state)
+        side = _with_page(side, ticket.page, Page("FREE", page.gen))
+        self._sides[where] = side._replace(free=(ticket.page, *side.free))
+
+
+def _with_page(side: Side, number: int, page: Page) -> Side:
+    return side._replace(pages=_put(side.pages, number, page))
+
+
+def _put(items: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*items[:place], value, *items[place + 1 :])
+
+
+def _put2(items: tuple[Any, ...], row: int, place: int, value: Any) -> tuple[Any, ...]:
+    return _put(items, row, _put(items[row], place, value))

@@ -1,0 +1,47 @@
+"""What happens between the two, and nobody decides: writes land, messages are lost, drains run out."""
+
+from __future__ import annotations
+
+from racelab.model.spec.draft import Draft
+from racelab.model.spec.state import DECODE, LOSE, PREFILL, Message, Write
+
+
+def land(draft: Draft, write: Write) -> bool:
+    """The NIC reads the source page and writes the target page, whoever holds either by now."""
+    if write not in draft.wire:
+        return False
+    draft.wire -= {write}
+    source = draft.side(PREFILL).pages[write.source]
+    target = draft.side(DECODE).pages[write.page]
+    if source.gen != write.source_gen or source.state == "FREE":
+        draft.stray("source", write.request, write.attempt, source.request)
+    if target.gen != write.gen or target.state == "FREE":
+        draft.stray("write", write.request, write.attempt, target.request)
+    content = draft.side(PREFILL).content[write.source][write.layer]
+    draft.fill(DECODE, write.page, [write.layer], content)
+    return True
+
+
+def vanish(draft: Draft, write: Write) -> bool:
+    """A write whose completion was an error never lands after all."""
+    job = draft.job(write.request, write.attempt)
+    if write not in draft.wire or (write.index, write.layer) in job.outstanding:
+        return False
+    draft.wire -= {write}
+    return True
+
+
+def lose(draft: Draft, message: Message) -> bool:
+    """A message is lost."""
+    if message not in draft.net or LOSE not in draft.config.faults:
+        return False
+    draft.net -= {message}
+    return True
+
+
+def expire(draft: Draft, where: str, page: int) -> bool:
+    """The drain of a page runs out."""
+    if draft.side(where).pages[page].state != "DRAINING":
+        return False
+    draft.expire(where, page)
+    return True
