@@ -236,15 +236,14 @@ class Conductor:
             if event.instance == "decode"
         }
         page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == "decode")
-        asked = []
+        ranges = []
         for event in held:
             layer, page = event.data["layer"], event.page
             assert page is not None
             start = event.data["address"] - regions[layer] - page * page_bytes
-            where = {"page": page, "layer": layer, "start": start, "end": start + event.data["bytes"]}
-            asked.append(self.hub.send("decode", "look", why=why, write=event.data["what"], **where))
-        for identity in asked:
-            self.hub.collect(identity, "decode", "look")
+            end = start + event.data["bytes"]
+            ranges.append({"page": page, "layer": layer, "start": start, "end": end, "write": event.data["what"]})
+        self.hub.call("decode", "look", ranges=ranges, why=why)
 
     # -- waiting
 

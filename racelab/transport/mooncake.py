@@ -16,7 +16,7 @@ from racelab.errors import LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
 from racelab.transport.metadata import data_port
-from racelab.transport.sockets import connections
+from racelab.transport.sockets import own_to
 from racelab.transport.tcp_layout import HEADER
 
 METADATA = "P2PHANDSHAKE"
@@ -155,9 +155,9 @@ class Transport:
         """
         for segment, expected in self._direct_bytes.items():
             port = self._data_ports.setdefault(segment, data_port(segment))
-            seen = connections(port)
-            acked = None if seen is None else sum(connection.info.acked for connection in seen)
-            self._recorder.record("sockets", lanes=None if seen is None else len(seen), acked=acked, expected=expected)
+            seen = own_to(port)
+            acked = sum(one.acked for one in seen)
+            self._recorder.record("sockets", lanes=len(seen), acked=acked, expected=expected)
 
     def close(self) -> None:
         """Take back registrations and hang up on the gate."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,30 @@ def connections(remote_port: int, remote_host: str | None = None, *, own: bool =
         ]
     except OSError:
         return None
+
+
+def own_to(remote_port: int) -> list[TcpInfo]:
+    """The kernel's numbers for this process's own TCP connections to `remote_port`, by its descriptors.
+
+    The same as `connections` for one's own, without a dump of every socket of the machine.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            borrowed = socket.socket(fileno=descriptor)
+        except OSError:  # closed meanwhile
+            continue
+        try:
+            if borrowed.type == socket.SOCK_STREAM and borrowed.getpeername()[1] == remote_port:
+                found.append(info(borrowed))
+        except (OSError, IndexError):  # not connected, or no TCP
+            continue
+        finally:
+            borrowed.detach()  # it is somebody else's to close
+    return found
 
 
 def listening_ports() -> list[int] | None:

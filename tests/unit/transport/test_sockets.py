@@ -64,6 +64,18 @@ def test_a_connection_is_found_by_its_far_port(pair: tuple[socket.socket, socket
     assert sockets.connections(port) == []
 
 
+def test_our_own_descriptors_say_the_same(pair: tuple[socket.socket, socket.socket]) -> None:
+    here, there = pair
+    transfer(here, there, 300)
+    transfer(there, here, 1)
+    port = there.getsockname()[1]
+    assert [one.acked for one in sockets.own_to(port)] == [300]
+    assert here.fileno() >= 0  # it was looked at, not taken
+    transfer(here, there, 5)
+    here.close()
+    assert sockets.own_to(port) == []
+
+
 def test_connections_of_others_are_left_out(pair: tuple[socket.socket, socket.socket]) -> None:
     _, there = pair
     port = there.getsockname()[1]
