@@ -217,16 +217,15 @@ class Instance:
         """Virtual time passes here."""
         return self.clock.advance(ms)
 
-    def look(self, page: int, layer: int, start: int, end: int, why: str, write: str) -> str:
-        """Read own memory: the fingerprint of a byte range of a page's layer."""
+    def look(self, ranges: list[dict[str, Any]], why: str) -> None:
+        """Read own memory: the fingerprint of each of `ranges` (page, layer, start, end, write)."""
         assert self._pool is not None
         assert self.engine is not None
-        seen = self._pool.fingerprint(page, layer, start, end)
-        gen = self.engine.ledger.gen[page]
-        self.recorder.record(
-            "look", None, None, page, gen, layer=layer, start=start, end=end, fingerprint=seen, why=why, write=write
-        )
-        return seen
+        for where in ranges:
+            page = where.pop("page")
+            seen = self._pool.fingerprint(page, where["layer"], where["start"], where["end"])
+            gen = self.engine.ledger.gen[page]
+            self.recorder.record("look", None, None, page, gen, fingerprint=seen, why=why, **where)
 
     def sync(self) -> dict[str, bool]:
         """Whether this instance could still act without hearing anything."""
