@@ -1,16 +1,21 @@
-"""What was read of the pages, and by whom: the fingerprints that `committed` and `read` carry."""
+"""What was read of the pages, and by whom: the fingerprints that `committed`, `published` and `read` carry."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from checkers.ledger_view import Ledger
 from checkers.memory import Memory
+from checkers.references import Reader
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
 
-CONSUMING = ("committed", "read")
+CONSUMING = ("committed", "published", "read")
+ARRIVED = ("committed", "published")
+"""Those that say that the bytes are all there."""
 
 
 class Sight(NamedTuple):
@@ -58,6 +63,7 @@ class Sources:
     def __init__(self, history: History) -> None:
         self._owned: dict[Owned, list[Write]] = defaultdict(list)
         self.exact: dict[Content, list[Write]] = {}
+        self._ledger = history.derived(Ledger)
         memory = history.derived(Memory)
         for write in history.derived(Writes):
             posted = write.posted
@@ -68,6 +74,17 @@ class Sources:
                 self.exact.setdefault((*owned, spans[0].start, spans[0].end), []).append(write)
 
     def of(self, sight: Sight) -> list[Write]:
-        """The reader's own writes into what it saw, whatever part of it they cover."""
-        event = sight.event
-        return self._owned.get((event.request, event.attempt, sight.page, sight.gen, sight.layer), [])
+        """The rightful writes into what a reader saw, whatever part of it they cover."""
+        owner = self._owner(sight.event, sight.page, sight.gen)
+        return self._owned.get((*owner, sight.page, sight.gen, sight.layer), [])
+
+    def shared(self, event: Event, row: Sequence[Any]) -> list[Write] | None:
+        """The writes that brought a published page's content to a reader that has a reference to it."""
+        return self.exact.get((*self._owner(event, row[0], row[1]), *row[:5]))
+
+    def _owner(self, event: Event, page: int, gen: int) -> Reader:
+        """Whose writes fill the page: the reader's own, or those of whoever published it."""
+        life = self._ledger.life(event.instance, page, gen)
+        if life is not None and life.shared is not None and life.shared.held_at(event):
+            return life.born.request, life.born.attempt
+        return event.request, event.attempt

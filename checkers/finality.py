@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
-from checkers.ledger_view import Ledger, Life
+from checkers.ledger_view import Ledger
+from checkers.lives import Life
 from checkers.wait_graph import WaitGraph
 from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.evidence.history import History

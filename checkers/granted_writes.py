@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from checkers.ledger_view import Grant, Ledger, Life
+from checkers.ledger_view import Ledger
+from checkers.lives import Grant, Life
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
 

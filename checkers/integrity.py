@@ -1,8 +1,9 @@
-"""Integrity: every byte range that is committed or read equals its source bytes and had arrived.
+"""Integrity: every byte range that is committed, published or read equals its source bytes and had arrived.
 
-docs/specifications.md states the rule. The content key is the reader's own request and attempt,
-the page's generation, the layer and the range; its source is what was fingerprinted when the
-write was posted. A difference is attributed to whoever's bytes explain it.
+docs/specifications.md states the rule. The content key is the reader's own request and attempt
+(for a page taken from the prefix cache, those of whoever published it), the page's generation, the
+layer and the range; its source is what was fingerprinted when the write was posted. A difference is
+attributed to whoever's bytes explain it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
-from checkers.consumers import Sight, Sources, consumptions
+from checkers.consumers import ARRIVED, Sight, Sources, consumptions
 from checkers.late_writes import writer_of
-from checkers.ledger_view import Ledger, Life
+from checkers.ledger_view import Ledger
+from checkers.lives import Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
@@ -21,6 +23,8 @@ from racelab.evidence.writes import Write, Writes
 
 SPEC = "integrity"
 
+_VERBS = {"committed": "commits", "published": "publishes", "read": "reads"}
+
 
 def check(history: History) -> SpecResult:
     """Judge integrity."""
@@ -28,6 +32,7 @@ def check(history: History) -> SpecResult:
     for event in history.derived(consumptions):
         judge.consumption(event)
     judge.conflicting_sources()
+    judge.hits()
     judge.completeness()
     return concluded(SPEC, judge.findings, judge.coverage, judge.doubts, judge.coverage["fingerprints_compared"])
 
@@ -38,15 +43,15 @@ class _Judge:
         self.sources = history.derived(Sources)
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
-        self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0}
+        self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0, "hits": 0}
 
     def consumption(self, event: Event) -> None:
         """Every fingerprint that a consumer took, against the source bytes of its content key."""
-        committing = event.kind == "committed"
+        committing = event.kind in ARRIVED
         exact = self.sources.exact
         equal = 0
         for row in event.data["fingerprints"]:
-            own = exact.get((event.request, event.attempt, *row[:5]))
+            own = exact.get((event.request, event.attempt, *row[:5])) or self.sources.shared(event, row)
             if own is None:
                 self._without_source(Sight(event, *row))
             elif row[5] != own[0].fingerprint and all(row[5] != write.fingerprint for write in own):
@@ -62,7 +67,7 @@ class _Judge:
         self.coverage["mismatches"] += 1
         writer, explained = self._attribute(sight)
         reader = attempt_name(sight.event.request, sight.event.attempt)
-        verb = "commits" if sight.event.kind == "committed" else "reads"
+        verb = _VERBS[sight.event.kind]
         what = (
             f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end} with fingerprint "
             f"{sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
@@ -89,7 +94,12 @@ class _Judge:
         reader = attempt_name(sight.event.request, sight.event.attempt)
         place = f"page {sight.page} layer {sight.layer}"
         if len(absent) == len(own):
-            self._found(sight, f"{reader} commits {place} before its bytes arrived (write {own[0].id})", own[0], None)
+            self._found(
+                sight,
+                f"{reader} {_VERBS[sight.event.kind]} {place} before its bytes arrived (write {own[0].id})",
+                own[0],
+                None,
+            )
 
     def _attribute(self, sight: Sight) -> tuple[str | None, str]:
         """Whose bytes explain what was seen: by content first, then by who landed there."""
@@ -149,12 +159,46 @@ class _Judge:
             )
         )
 
+    def hits(self) -> None:
+        """Who takes a page from the prefix cache takes it by the key under which it was published."""
+        published = {
+            (event.instance, page, gen): (key, event)
+            for event in self.history.by_kind["published"]
+            for page, gen, key in event.data["keys"]
+        }
+        for hit in self.history.by_kind["cache-hit"]:
+            self.coverage["hits"] += 1
+            key, event = published.get((hit.instance, hit.page, hit.gen), (None, None))
+            if key == hit.data["key"]:
+                continue
+            if event is None and self.history.lost:
+                self.doubts.append(f"nothing tells what page {hit.page} gen {hit.gen} was published as")
+                continue
+            held = f"was published as {key}" if event is not None else "was never published"
+            self._wrong_hit(hit, event, f"takes page {hit.page} gen {hit.gen} as {hit.data['key']}, which {held}")
+
+    def _wrong_hit(self, hit: Event, published: Event | None, what: str) -> None:
+        life = self.history.derived(Ledger).life(hit.instance, hit.page, hit.gen)
+        self.findings.append(
+            Finding(
+                spec=SPEC,
+                grade="consumed",
+                instance=hit.instance,
+                page=hit.page,
+                gen=hit.gen,
+                owner=life.owner if life is not None else None,
+                when=when_ms(self.history, hit),
+                what=f"{attempt_name(hit.request, hit.attempt)} {what}",
+                events=numbers(published, hit),
+            )
+        )
+
     def completeness(self) -> None:
-        """Every finished request must have shown all that it was granted, when committed and when read."""
+        """Every finished request must have shown all that it was granted or found, when committed and when read."""
         granted: dict[tuple[str, str | None, int | None], dict[tuple[int | None, int | None], int]]
         granted = defaultdict(dict)
         layers = {event.instance: int(event.data["layers"]) for event in self.history.by_kind["pool"]}
-        for event in self.history.by_kind["granted"]:
+        for event in self.history.of("granted", "cache-hit"):
             granted[event.instance, event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
         shown: dict[str, dict[tuple[str | None, int | None], Event]] = {"committed": {}, "read": {}}
         for kind, count in (("committed", "commits"), ("read", "reads")):

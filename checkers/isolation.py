@@ -13,7 +13,8 @@ from checkers.consumers import consumptions
 from checkers.control import trespasses
 from checkers.granted_writes import NIC
 from checkers.late_writes import Late, LateWrites, writer_of
-from checkers.ledger_view import Grant, Ledger
+from checkers.ledger_view import Ledger
+from checkers.lives import Grant
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number, numbers, when_ms
@@ -93,13 +94,13 @@ def _apart(history: History, posted: Event, ended: Event) -> str:
 
 
 def _stale_reads(history: History) -> list[Finding]:
-    """Reads of a page that is not, or not any more, the reader's."""
+    """Reads of a page that is not, or not any more, the reader's, by ownership or by a reference."""
     ledger = history.derived(Ledger)
     found: dict[tuple[int, int, int], Finding] = {}
     for event in history.derived(consumptions):
         for page, gen, layer, start, end, _ in event.data["fingerprints"]:
             life = ledger.lives.get((event.instance, page, gen))
-            if life is not None and (life.ended is None or life.ended.seq > event.seq) and life.owned_by(event):
+            if life is not None and (life.ended is None or life.ended.seq > event.seq) and life.held_by(event):
                 continue
             if history.lost or (id(event), page, gen) in found:
                 continue

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from checkers.consumers import Sight, SightsByPage, Sources
-from checkers.ledger_view import Ledger, Life
+from checkers.ledger_view import Ledger
+from checkers.lives import Life
 from checkers.memory import Memory, Span
 from racelab.evidence.events import Event
 from racelab.evidence.history import History

@@ -1,8 +1,8 @@
 """The page ledger as a history tells it: every generation of every page, its owner and its grants.
 
-Built from `pool`, `page-*`, `granted` and `grant-closed` alone, with no code of the engine's, so
-that an engine that keeps its books wrongly does not also check them. What contradicts the rules
-of the state machine is kept in `faults`.
+Built from `pool`, `page-*`, `cache-hit`, `reference-dropped`, `granted` and `grant-closed` alone, with
+no code of the engine's, so that an engine that keeps its books wrongly does not also check them. What
+contradicts the rules of the state machine is kept in `faults`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from checkers.lives import Fault, Grant, Life
+from checkers.references import References
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name
@@ -21,74 +22,6 @@ STOP_EVIDENCE = ("completions", "acknowledged")
 successful completions of every write of the grant with posting closed, or the writer's
 acknowledgement that follows them. An error completion, an API's return, a time-out and the
 writer's death prove nothing, whatever an engine calls them."""
-
-
-@dataclass(slots=True)
-class Grant:
-    """A peer's right to a generation, from its advertisement to stop evidence, if that came."""
-
-    opened: Event
-    closed: Event | None = None
-    excuse: Event | None = None
-
-    @property
-    def writer(self) -> str:
-        """Who may write under it."""
-        return attempt_name(self.opened.request, self.opened.attempt, self.opened.gen)
-
-
-@dataclass(slots=True)
-class Life:
-    """One generation of one page: from PRIVATE to FREE."""
-
-    instance: str
-    page: int
-    gen: int
-    born: Event
-    state: str = "PRIVATE"
-    changed: Event | None = None
-    ended: Event | None = None
-    grants: list[Grant] = field(default_factory=list)
-
-    @property
-    def owner(self) -> str:
-        """`r2 attempt 1 gen 2`."""
-        return attempt_name(self.born.request, self.born.attempt, self.gen)
-
-    def owned_by(self, event: Event) -> bool:
-        """Whether the event is of the attempt that the page was given to."""
-        return self.born.request == event.request and self.born.attempt == event.attempt
-
-    def grants_of(self, event: Event) -> list[Grant]:
-        """The grants to the attempt of `event`."""
-        return [
-            grant
-            for grant in self.grants
-            if grant.opened.request == event.request and grant.opened.attempt == event.attempt
-        ]
-
-    def granted_bytes(self, event: Event) -> int:
-        """How much of each layer the attempt of `event` was granted; 0 if it was granted nothing."""
-        size = 0
-        for grant in self.grants:
-            opened = grant.opened
-            if opened.request == event.request and opened.attempt == event.attempt:
-                size = max(size, opened.data["bytes"])
-        return size
-
-    def open_at_end(self) -> list[Grant]:
-        """Grants without stop evidence when the generation ended."""
-        end = self.ended.seq if self.ended is not None else None
-        return [grant for grant in self.grants if end is not None and (grant.closed is None or grant.closed.seq > end)]
-
-
-@dataclass(slots=True)
-class Fault:
-    """A transition that the ledger's rules do not allow."""
-
-    event: Event
-    life: Life | None
-    what: str
 
 
 class Ledger:
@@ -104,6 +37,10 @@ class Ledger:
         handlers = {
             "pool": self._pool,
             "page-private": self._private,
+            "page-shared": self._shared,
+            "page-dup": self._shared,
+            "cache-hit": self._hit,
+            "reference-dropped": self._dropped,
             "page-draining": self._draining,
             "page-quarantined": self._quarantined,
             "page-free": self._free,
@@ -162,16 +99,33 @@ class Ledger:
         self.pages[event.instance, page].append(life)
         self._births[event.instance, page].append(event.seq)
 
+    def _shared(self, event: Event) -> None:
+        life = self._move(event, "SHARED" if event.kind == "page-shared" else "DUP", ("PRIVATE",))
+        if life is not None:
+            life.shared = References(event, life.born)
+
+    def _hit(self, event: Event) -> None:
+        life = self._named(event)
+        if life is not None and (life.state != "SHARED" or life.shared is None):
+            self._fault(event, life, f"{_who(event)} takes page {life.page}, which is {life.state} of {life.owner}")
+        elif life is not None and life.shared is not None:
+            life.shared.take(event)
+
+    def _dropped(self, event: Event) -> None:
+        life = self._named(event)
+        if life is not None and (life.shared is None or not life.shared.drop(event)):
+            self._fault(event, life, f"{_who(event)} drops a reference to page {life.page} that it does not hold")
+
     def _draining(self, event: Event) -> None:
         self._move(event, "DRAINING", ("PRIVATE", "SHARED", "DUP"))
 
     def _quarantined(self, event: Event) -> None:
         self._move(event, "QUARANTINED", ("DRAINING",))
 
-    def _move(self, event: Event, to: str, allowed: tuple[str, ...]) -> None:
+    def _move(self, event: Event, to: str, allowed: tuple[str, ...]) -> Life | None:
         life = self._named(event)
         if life is None:
-            return
+            return None
         if life.state not in allowed or event.data["from"] != life.state:
             self._fault(
                 event,
@@ -180,8 +134,15 @@ class Ledger:
             )
         if not life.owned_by(event):
             self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is moved by {_who(event)}")
+        self._check_unread(event, life)
         life.state = to
         life.changed = event
+        return life
+
+    def _check_unread(self, event: Event, life: Life) -> None:
+        if life.shared is not None and life.shared.holders:
+            readers = ", ".join(sorted(attempt_name(*reader) for reader in life.shared.holders))
+            self._fault(event, life, f"{event.kind} of page {life.page} gen {life.gen} while {readers} may read it")
 
     def _free(self, event: Event) -> None:
         self.frees += 1
@@ -214,6 +175,7 @@ class Ledger:
             )
         if event.request is not None and not life.owned_by(event):
             self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is released by {_who(event)}")
+        self._check_unread(event, life)
         life.state = "FREE"
         life.ended = life.changed = event
 
@@ -235,7 +197,7 @@ class Ledger:
         """An attempt has its pages."""
         for page, gen in event.data["tickets"]:
             life = self.life(event.instance, page, gen)
-            if life is None or life.ended is not None or not life.owned_by(event):
+            if life is None or life.ended is not None or not life.held_by(event):
                 self._fault(event, life, f"{_who(event)} has page {page} gen {gen}, which was not given to it")
 
     def _closed(self, event: Event) -> None:

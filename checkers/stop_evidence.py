@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from checkers.granted_writes import GrantedWrites
-from checkers.ledger_view import Grant, Life
+from checkers.lives import Grant, Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import number

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from checkers.granted_writes import GrantedWrites
-from checkers.ledger_view import Ledger, Life
+from checkers.ledger_view import Ledger
+from checkers.lives import Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write

@@ -1,8 +1,9 @@
 """The decode instance: owns the pages that prefill writes into, and answers the client.
 
-    submit  -> pages, grants, reserve to prefill (or queued until pages are free)
+    submit  -> pages: those that the prefix cache has, and fresh ones with grants, which reserve asks
+               prefill to fill (or queued until pages are free)
     written -> stop evidence for the chunk's grants; when all chunks are there: committed
-    committed -> one token at a time over the pages: read, finished
+    committed -> its full pages are published; one token at a time over the pages: read, finished
     time-out / abort -> the request ends now; its pages go the way that the guards allow
 
 What each event means for a page is the ledger's business, whether it may happen the guards'.
@@ -11,43 +12,21 @@ What each event means for a page is the ledger's business, whether it may happen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from racelab.engine.clock import Timer, VirtualClock
+from racelab.engine.clock import VirtualClock
 from racelab.engine.guards import ApplyControl, Guards, Ticket
 from racelab.engine.ledger import Ledger
+from racelab.engine.live import Live
 from racelab.engine.mail import Mail
-from racelab.engine.pool import PagePool
+from racelab.engine.pool import Fingerprint, PagePool
+from racelab.engine.prefix_cache import PrefixCache, content_keys
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
 from racelab.transport.messages import Message
 
 PREFILL = "prefill"
-
-Fingerprint = list[int | str]
-"""[page, gen, layer, start, end, hex]"""
-
-
-@dataclass
-class Live:
-    """One attempt of one request, from its arrival on."""
-
-    name: str
-    attempt: int
-    prompt: list[int]
-    new_tokens: int
-    pages_needed: int
-    timer: Timer
-    submitted_ms: int
-    tickets: list[Ticket] = field(default_factory=list)
-    granted: int = 0
-    chunks_missing: set[int] = field(default_factory=set)
-    tokens: list[int] = field(default_factory=list)
-    committed: bool = False
-    ended: str | None = None
-    last_read: list[Fingerprint] = field(default_factory=list)
 
 
 class Decode:
@@ -66,6 +45,7 @@ class Decode:
         soon: Callable[[Callable[[], None]], None],
     ) -> None:
         self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
+        self.cache = PrefixCache(self.ledger, guards, recorder, pool)
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -96,6 +76,7 @@ class Decode:
             pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
             timer=self._clock.after(self._shape.request_timeout_ms, lambda: self._time_out(request)),
             submitted_ms=self._clock.now_ms,
+            keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
         self._requests[name] = request
         self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens)
@@ -118,31 +99,44 @@ class Decode:
     def _admit(self) -> None:
         while self._queue:
             request = self._queue[0]
-            tickets = self.ledger.take(request.pages_needed, request.name, request.attempt)
-            if tickets is None:
+            taken = self.cache.take(request.keys, request.pages_needed, request.name, request.attempt)
+            if taken is None:
                 self._recorder.record(
                     "queued", request.name, request.attempt, needs=request.pages_needed, free=len(self.ledger.free)
                 )
                 return
             self._queue.pop(0)
-            request.tickets = tickets
-            self._reserve(request)
+            request.tickets, request.hits = taken
+            self._begin(request)
 
-    def _reserve(self, request: Live) -> None:
-        transferred = len(request.prompt) - 1
-        request.granted = -(-transferred // self._shape.page_tokens)
-        request.chunks_missing = set(range(-(-transferred // self._shape.chunk_tokens)))
+    def _begin(self, request: Live) -> None:
+        """A request has its pages: have those filled that do not hold its prompt yet."""
+        hits: dict[str, int] = {"hits": request.hits} if request.hits else {}
         shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
-        self._recorder.record("admitted", request.name, request.attempt, tickets=shown)
-        for index, ticket in enumerate(request.tickets[: request.granted]):
-            self.ledger.grant(ticket, PREFILL, self._pool.valid_bytes(index, transferred))
+        self._recorder.record("admitted", request.name, request.attempt, tickets=shown, **hits)
+        granted = -(-request.transferred // self._shape.page_tokens)
+        for index in range(request.hits, granted):
+            size_bytes = self._pool.valid_bytes(index, request.transferred)
+            self.ledger.grant(request.tickets[index], PREFILL, size_bytes)
+        self.cache.publish(request.tickets, request.keys, committed=False)
+        if request.hits == granted:
+            self._commit(request)
+        else:
+            self._reserve(request, shown[request.hits : granted])
+
+    def _reserve(self, request: Live, pages: list[list[int]]) -> None:
+        chunk_tokens = self._shape.chunk_tokens
+        first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
+        request.chunks_missing = set(range(first_chunk, -(-request.transferred // chunk_tokens)))
+        request.reserved = True
         self._mail.send(
             "reserve",
             PREFILL,
             request.name,
             request.attempt,
             prompt=request.prompt,
-            pages=shown[: request.granted],
+            first_page=request.hits,
+            pages=pages,
             segment=self._segment,
             regions=[self._pool.address(layer) for layer in range(self._pool.layers)],
         )
@@ -195,7 +189,9 @@ class Decode:
     def _commit(self, request: Live) -> None:
         request.committed = True
         self._recorder.record("committed", request.name, request.attempt, fingerprints=self._fingerprints(request))
-        self._mail.send("complete", PREFILL, request.name, request.attempt)
+        self.cache.publish(request.tickets, request.keys, committed=True)
+        if request.reserved:
+            self._mail.send("complete", PREFILL, request.name, request.attempt)
         self._running.append(request)
         self._schedule()
 
@@ -230,14 +226,7 @@ class Decode:
             self._recorder.record("read", request.name, request.attempt, token=index, fingerprints=seen)
 
     def _fingerprints(self, request: Live) -> list[Fingerprint]:
-        """Of the prompt's valid bytes in every page and layer; the tail is decode's to append."""
-        transferred = len(request.prompt) - 1
-        return [
-            [ticket.page, ticket.gen, layer, 0, size, self._pool.fingerprint(ticket.page, layer, 0, size)]
-            for index, ticket in enumerate(request.tickets[: request.granted])
-            for size in [self._pool.valid_bytes(index, transferred)]
-            for layer in range(self._pool.layers)
-        ]
+        return self._pool.fingerprints(request.tickets, request.transferred)
 
     # -- the end of a request
 
@@ -249,10 +238,9 @@ class Decode:
             self._queue.remove(request)
         if request in self._running:
             self._running.remove(request)
-        if request.tickets and not request.committed:
+        if request.reserved and not request.committed:
             self._mail.send("abort", PREFILL, request.name, request.attempt, why=kind)
-        for ticket in request.tickets:
-            self.ledger.release(ticket, kind)
+        self.cache.release(request.tickets, kind)
         self._admit()
 
     # -- at rest
@@ -269,4 +257,5 @@ class Decode:
             "queued": len(self._queue),
             "running": len(self._running),
             "grants": self.ledger.outstanding,
+            "references": self.ledger.referenced,
         }

@@ -63,6 +63,13 @@ class ApplyControl(Question):
     ended: bool
 
 
+@dataclass(frozen=True)
+class PublishPages(Question):
+    """May other requests find pages of this attempt in the prefix cache?"""
+
+    committed: bool
+
+
 class Guard(ABC):
     """One protection. `stands_for` names the published strategies that do the same."""
 
@@ -126,8 +133,21 @@ class ControlCarriesGeneration(Guard):
                 return None
 
 
+class PublishAfterCommit(Guard):
+    """A page can be found in the prefix cache once its KV is committed, and not before."""
+
+    name = "publish-after-commit"
+    protects = "integrity"
+    stands_for = "caching blocks only once their remote load has finished (vLLM, SGLang, LMCache)"
+    judges = (PublishPages,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, PublishPages)
+        return None if question.committed else "its KV is not committed: whoever finds it would read what is not there"
+
+
 GUARDS: dict[str, type[Guard]] = {
-    guard.name: guard for guard in (DrainBeforeFree, QuarantineOnExpiry, ControlCarriesGeneration)
+    guard.name: guard for guard in (DrainBeforeFree, QuarantineOnExpiry, ControlCarriesGeneration, PublishAfterCommit)
 }
 
 POLICIES: dict[str, tuple[str, ...]] = {

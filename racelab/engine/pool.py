@@ -6,11 +6,17 @@ is at `address(l) + p * page_bytes`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy
 import torch
 
+from racelab.engine.guards import Ticket
 from racelab.engine.transformer import HEAD_DIM, HEADS, TOKEN_BYTES
 from racelab.evidence.fingerprint import fingerprint
+
+Fingerprint = list[int | str]
+"""[page, gen, layer, start, end, hex]"""
 
 
 class PagePool:
@@ -37,6 +43,16 @@ class PagePool:
     def fingerprint(self, page: int, layer: int, start: int, end: int) -> str:
         """The fingerprint of a byte range of one page's layer."""
         return fingerprint(self._bytes[layer, page, start:end])
+
+    def fingerprints(self, tickets: Sequence[Ticket], tokens: int) -> list[Fingerprint]:
+        """Of the valid bytes of `tokens` tokens in their pages, layer by layer; the tail is decode's to append."""
+        pages = -(-tokens // self.page_tokens)
+        return [
+            [ticket.page, ticket.gen, layer, 0, size, self.fingerprint(ticket.page, layer, 0, size)]
+            for index, ticket in enumerate(tickets[:pages])
+            for size in [self.valid_bytes(index, tokens)]
+            for layer in range(self.layers)
+        ]
 
     def valid_bytes(self, index: int, tokens: int) -> int:
         """How many bytes of a request's page number `index` its first `tokens` tokens fill."""

@@ -37,6 +37,8 @@ class Job:
     prompt: list[int]
     segment: str
     regions: list[int]
+    first_page: int
+    """of the prompt; decode has those before it"""
     pages: list[tuple[int, int]]
     sources: list[Ticket] = field(default_factory=list)
     next_chunk: int = 0
@@ -136,6 +138,7 @@ class Prefill:
             prompt=body["prompt"],
             segment=body["segment"],
             regions=body["regions"],
+            first_page=body["first_page"],
             pages=[(page, gen) for page, gen in body["pages"]],
         )
         self._jobs[job.request, job.attempt] = job
@@ -145,11 +148,10 @@ class Prefill:
     def _admit(self) -> None:
         while self._waiting:
             job = self._waiting[0]
-            sources = self.ledger.take(len(job.pages), job.request, job.attempt)
+            needs = job.first_page + len(job.pages)
+            sources = self.ledger.take(needs, job.request, job.attempt)
             if sources is None:
-                self._recorder.record(
-                    "queued", job.request, job.attempt, needs=len(job.pages), free=len(self.ledger.free)
-                )
+                self._recorder.record("queued", job.request, job.attempt, needs=needs, free=len(self.ledger.free))
                 return
             self._waiting.pop(0)
             job.sources = sources
@@ -176,8 +178,11 @@ class Prefill:
             self._schedule(job)
 
     def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
-        first = start // self._shape.page_tokens
+        """Write a chunk's pages, less those that decode has: they were computed for what follows them."""
+        first = max(start // self._shape.page_tokens, job.first_page)
         last = (end - 1) // self._shape.page_tokens
+        if first > last:
+            return
         writes = [self._write(job, chunk, index, layer) for index in range(first, last + 1) for layer in self._layers]
         for index in range(first, last + 1):
             self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
@@ -194,7 +199,7 @@ class Prefill:
     def _write(self, job: Job, chunk: int, index: int, layer: int) -> Write:
         self._writes += 1
         size = self._pool.valid_bytes(index, job.transferred)
-        page, gen = job.pages[index]
+        page, gen = job.pages[index - job.first_page]
         source = job.sources[index].page
         identity = WriteIdentity(
             write=f"w{self._recorder.incarnation}-{self._writes}",
@@ -215,8 +220,8 @@ class Prefill:
         )
 
     def _tell_written(self, job: Job, chunk: int) -> None:
-        first = chunk * self._shape.chunk_tokens // self._shape.page_tokens
         count = self._shape.chunk_tokens // self._shape.page_tokens
+        start = chunk * count - job.first_page
         self._mail.send(
             "written",
             "decode",
@@ -224,7 +229,7 @@ class Prefill:
             job.attempt,
             chunk=chunk,
             status="failed" if chunk in job.failed else "ok",
-            pages=job.pages[first : first + count],
+            pages=job.pages[max(start, 0) : start + count],
         )
 
     # -- the end of an attempt

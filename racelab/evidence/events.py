@@ -62,11 +62,23 @@ KINDS: dict[str, Kind] = {
     "pool": Kind("the page pool at the start of an incarnation", ("pages", "page_bytes", "layers", "free")),
     "region": Kind("memory registered with the transport: one layer of the pool", ("layer", "address", "bytes")),
     "page-private": Kind("FREE -> PRIVATE: a request takes the page under a fresh generation", ("from",)),
+    "page-shared": Kind("PRIVATE -> SHARED: other requests can find the page by its content key", ("from", "key")),
+    "page-dup": Kind(
+        "PRIVATE -> DUP: its content is SHARED already, as page and generation `of`", ("from", "key", "of")
+    ),
     "page-draining": Kind("released while grants are outstanding", ("from", "why")),
     "page-quarantined": Kind("an expired drain: counted, never read, never reused", ("from", "why")),
     "page-free": Kind("the page returns to the allocator; its generation ends", ("from", "why")),
     "granted": Kind("addresses of the page are about to be advertised to a peer", ("to", "bytes")),
     "grant-closed": Kind("stop evidence for a grant", ("evidence", "by")),
+    "published": Kind("pages enter the prefix cache with these bytes", ("keys", "fingerprints")),
+    "cache-hit": Kind(
+        "a request takes a reference to a SHARED page in place of a transfer", ("key", "bytes", "references")
+    ),
+    "reference-dropped": Kind("a holder of a SHARED or DUP page is done with it", ("references",)),
+    "ledger-violation": Kind(
+        "a precondition of a transition did not hold, and the transition went on", ("transition", "rule", "caller")
+    ),
     "refused": Kind("a guard refused what would have been event `refuses`", ("guard", "refuses", "why")),
     # prefill and decode: control messages
     "sent": Kind("a control message is published", ("id", "type", "to")),
