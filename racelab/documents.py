@@ -120,7 +120,11 @@ def _plain_data(node: yaml.Node, place: Place, lines: dict[Place, int], problems
         return result
     if isinstance(node, yaml.SequenceNode):
         return [_plain_data(item, (*place, index), lines, problems) for index, item in enumerate(node.value)]
-    return yaml.SafeLoader("").construct_object(node)
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except (yaml.YAMLError, ValueError):  # a tag that YAML does not know, or a value that its type does not have
+        problems.append(Problem(f"cannot be read as {node.tag}: {node.value!r}", node.start_mark.line + 1))
+        return None
 
 
 def _names(kind: type[msgspec.Struct]) -> list[str]:

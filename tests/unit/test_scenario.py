@@ -121,7 +121,9 @@ def test_one_mistake_is_one_message_at_its_line(old: str, new: str, line: int, w
     assert any(where == line and what in said for where, said in found), found
 
 
-@pytest.mark.parametrize("text", ["", "[]", "just words", "scenario: [unclosed", "a: b: c", "\tx: 1", "? [1]\n: 2"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "just words", "scenario: [unclosed", "a: b: c", "\tx: 1", "? [1]\n: 2", "a: !x y"]
+)
 def test_what_is_no_scenario_at_all_is_refused(text: str) -> None:
     assert problems(text)
 

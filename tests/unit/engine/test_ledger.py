@@ -127,3 +127,80 @@ def test_a_stale_ticket_does_not_free_the_next_owners_page(guarded: Books) -> No
     assert refusal.data["guard"] == "control-carries-generation"
     assert refusal.data["refuses"] == "page-free"
     assert (refusal.request, refusal.gen) == ("r1", old[0].gen)
+
+
+def violations(books: Books) -> list[tuple[str, str]]:
+    events = [event for event in books.recorder.drain() if event.kind == "ledger-violation"]
+    return [(event.data["transition"], event.data["rule"]) for event in events]
+
+
+def test_a_shared_page_lives_as_long_as_its_references_and_then_until_it_is_evicted(guarded: Books) -> None:
+    ledger = guarded.ledger
+    owner = ledger.take(1, "r1", 1)
+    assert owner is not None
+    ledger.share(owner[0], "k")
+    reader = ledger.join(owner[0], "r2", 1, "k", 64)
+    ledger.release(owner[0], "finished")
+    assert (ledger.counts(), ledger.referenced, ledger.unread) == ({"FREE": 3, "SHARED": 1}, 1, {})
+    ledger.release(reader, "finished")
+    assert (ledger.counts(), ledger.referenced) == ({"FREE": 3, "SHARED": 1}, 0)
+    ledger.evict(owner[0].page)
+    assert ledger.counts() == {"FREE": 4}
+    assert violations(guarded) == []
+
+
+def test_a_duplicate_goes_with_its_owner(guarded: Books) -> None:
+    ledger = guarded.ledger
+    first, second = ledger.take(1, "r1", 1), ledger.take(1, "r2", 1)
+    assert first is not None
+    assert second is not None
+    ledger.share(first[0], "k")
+    ledger.duplicate(second[0], "k", first[0])
+    assert ledger.counts() == {"FREE": 2, "SHARED": 1, "DUP": 1}
+    ledger.release(second[0], "finished")
+    assert ledger.counts() == {"FREE": 3, "SHARED": 1}
+    freed = [event for event in guarded.recorder.drain() if event.kind == "page-free"]
+    assert [event.data["from"] for event in freed] == ["DUP"]
+
+
+def test_an_eviction_under_a_writer_drains(guarded: Books) -> None:
+    ticket = guarded.take_granted("r1")
+    guarded.ledger.share(ticket, "k")
+    guarded.ledger.release(ticket, "timed-out")
+    guarded.ledger.evict(ticket.page)
+    assert guarded.ledger.counts() == {"FREE": 3, "DRAINING": 1}
+
+
+def test_what_a_transition_needs_is_looked_at_and_said(guarded: Books) -> None:
+    ledger = guarded.ledger
+    granted = guarded.take_granted("r1")
+    ledger.share(granted, "k")
+    ledger.release(granted._replace(request="r9"), "finished")
+    ledger.close(granted._replace(gen=granted.gen + 1), "completions", "m1")
+    ledger.free.append(granted.page)
+    ledger.take(1, "r2", 1)
+    assert violations(guarded) == [
+        ("publish", "a grant is outstanding: it is not complete"),
+        ("drop", "it holds no reference"),
+        ("close", "nothing was granted under this generation"),
+        ("take", "only a FREE page is taken, this one is SHARED"),
+    ]
+
+
+def test_a_violation_names_who_asked(guarded: Books) -> None:
+    guarded.ledger.close(Ticket(0, 1, "r1", 1), "completions", "m1")
+    (event,) = (event for event in guarded.recorder.drain() if event.kind == "ledger-violation")
+    assert event.data["caller"] == "test_a_violation_names_who_asked (test_ledger.py)"
+    assert (event.request, event.attempt, event.page, event.gen) == ("r1", 1, 0, 1)
+
+
+def test_a_second_proof_of_a_closed_grant_is_no_violation(guarded: Books) -> None:
+    ticket = guarded.take_granted("r1")
+    guarded.ledger.close(ticket, "completions", "m1")
+    guarded.ledger.close(ticket, "acknowledged", "m2")
+    assert violations(guarded) == []
+
+
+def test_eager_frees_under_a_writer_and_the_ledger_says_so(eager: Books) -> None:
+    eager.ledger.release(eager.take_granted("r1"), "timed-out")
+    assert violations(eager) == [("free", "a grant is outstanding")]
