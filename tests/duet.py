@@ -1,0 +1,179 @@
+"""Prefill and decode of the reference engine in one process: real engines, real memory, no network.
+
+    with the guards that are asked for: duet.submit(...), duet.play(), duet.history()
+
+Messages pass as JSON, writes are copied at once and completed at the next turn. What comes out is a
+history of the engine's own making, for tests of the engine's rules and of the checkers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from racelab.engine.clock import VirtualClock
+from racelab.engine.decode import Decode
+from racelab.engine.guards import GUARDS, Guards
+from racelab.engine.mail import Mail
+from racelab.engine.pool import PagePool
+from racelab.engine.prefill import Prefill
+from racelab.engine.prompts import prompt
+from racelab.engine.transformer import Transformer
+from racelab.evidence.events import Event
+from racelab.evidence.history import Header, History
+from racelab.evidence.recorder import Recorder
+from racelab.scenario import Lab, Request, Scenario, Submit
+from racelab.transport.messages import Message, decode, encode
+from racelab.transport.mooncake import Completion, Write
+
+TURNS_MAX = 10_000
+
+
+class _Wire:
+    """What prefill sees as its transport."""
+
+    def __init__(self, recorder: Recorder, source: PagePool, target: PagePool) -> None:
+        self._recorder = recorder
+        self._source = source
+        self._target = target
+        self._batches: list[tuple[Write, ...]] = []
+        self.held = False
+
+    def post(self, segment: str, writes: list[Write]) -> None:
+        for write in writes:
+            identity = write.identity
+            about = (identity.request, identity.attempt, identity.page, identity.gen)
+            self._recorder.record(
+                "posted",
+                *about,
+                write=identity.write,
+                batch=f"b-{writes[0].identity.write}",
+                lane="direct",
+                layer=identity.layer,
+                chunk=identity.chunk,
+                address=identity.address,
+                bytes=identity.bytes,
+                source_page=write.source_page,
+                fingerprint=write.fingerprint,
+            )
+        self._batches.append(tuple(writes))
+
+    def poll(self) -> list[Completion]:
+        batches, self._batches = ([], self._batches) if self.held else (self._batches, [])
+        return [self._complete(writes) for writes in batches]
+
+    def _complete(self, writes: tuple[Write, ...]) -> Completion:
+        for write in writes:
+            to, source = write.identity, _bytes(self._source)[write.identity.layer, write.source_page]
+            _bytes(self._target)[to.layer, to.page, : to.bytes] = source[: to.bytes]
+        first = writes[0].identity
+        batch = f"b-{first.write}"
+        identities = [write.identity.write for write in writes]
+        self._recorder.record(
+            "completed", first.request, first.attempt, batch=batch, writes=identities, status="ok", code=1
+        )
+        return Completion(batch, writes, "ok", 1)
+
+    @property
+    def outstanding(self) -> int:
+        return sum(map(len, self._batches))
+
+
+class Duet:
+    """Both engines, their mail and their clock."""
+
+    def __init__(
+        self,
+        requests: Mapping[str, Request],
+        lab: Lab | None = None,
+        guards: Iterable[str] = tuple(GUARDS),
+        build: Callable[..., Decode] = Decode,
+    ) -> None:
+        self.lab = lab or Lab(prefix_cache=True)
+        self.requests = dict(requests)
+        self.guards = list(guards)
+        self.events: list[Event] = []
+        self.conductor = Recorder("conductor", self.events.append)
+        self.clock = VirtualClock()
+        self._work: deque[Callable[[], None]] = deque()
+        self._mail: deque[bytes] = deque()
+        model = Transformer(self.lab.layers)
+        sides = {}
+        for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
+            recorder = Recorder(role, self.events.append)
+            recorder.virtual_ms = lambda: self.clock.now_ms
+            pool = PagePool(pages, self.lab.layers, self.lab.page_tokens)
+            pool.refill(pages)
+            mail = Mail(recorder, lambda message: self._mail.append(encode(message)))
+            sides[role] = (self.lab, recorder, Guards(self.guards, recorder), pool, model, mail, self.clock)
+            self._describe(recorder, pool)
+        self.recorders = {role: side[1] for role, side in sides.items()}
+        self.pools = {role: side[3] for role, side in sides.items()}
+        self.wire = _Wire(self.recorders["prefill"], self.pools["prefill"], self.pools["decode"])
+        self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append)  # type: ignore[arg-type]
+        self.decode = build(*sides["decode"], "segment", self._work.append)
+        self.conductor.record("run-started", run=1, seed=0, guards=self.guards)
+        self.conductor.record("phase", phase="schedule")
+
+    def _describe(self, recorder: Recorder, pool: PagePool) -> None:
+        free = list(range(pool.pages))
+        recorder.record("pool", pages=pool.pages, page_bytes=pool.page_bytes, layers=pool.layers, free=free)
+        for layer in range(pool.layers):
+            recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
+
+    def submit(self, *names: str) -> None:
+        """These requests arrive at once."""
+        for name in names:
+            request = self.requests[name]
+            tokens = prompt(request.salt or name, request.prompt_tokens, 0, request.prefix, request.prefix_tokens)
+            self.decode.submit(name, tokens, request.new_tokens)
+
+    def play(self, *, until: Callable[[Event], bool] = lambda event: False) -> None:
+        """Let everything happen that needs nothing from outside, or stop right after an event."""
+        for _ in range(TURNS_MAX):
+            seen = len(self.events)
+            moved = self._turn()
+            if any(map(until, self.events[seen:])):
+                return
+            if not moved:
+                return
+        raise AssertionError("the engines do not come to rest")
+
+    def _turn(self) -> bool:
+        if self._mail:
+            self._deliver(decode(self._mail.popleft()))
+        elif self._work:
+            self._work.popleft()()
+        else:
+            completions = self.wire.poll()
+            for completion in completions:
+                self.prefill.on_completion(completion)
+            return bool(completions)
+        return True
+
+    def _deliver(self, message: Message) -> None:
+        engine = self.decode if message.to == "decode" else self.prefill
+        engine.on_message(message)
+
+    def history(self) -> History:
+        """Drain, take stock, and put the history together."""
+        self.wire.held = False
+        self.play()
+        self.conductor.record("phase", phase="drain")
+        self.clock.advance(self.lab.request_timeout_ms + self.lab.drain_timeout_ms)
+        self.play()
+        for role, engine in (("decode", self.decode), ("prefill", self.prefill)):
+            ledger, left = engine.ledger, engine.leftovers() | {"timers": self.clock.pending()}
+            recorder = self.recorders[role]
+            recorder.record("quiesced", pool=self.pools[role].pages, states=ledger.counts(), leftovers=left)
+        steps: list[Any] = [Submit(request=name) for name in self.requests]
+        made = Scenario(scenario="duet", about="In one process.", lab=self.lab, requests=self.requests, steps=steps)
+        header = Header(scenario=made, target="reference", policy="ledger", guards=self.guards)
+        return History(header, list(self.events))
+
+
+def _bytes(pool: PagePool) -> torch.Tensor:
+    return pool.kv.view(torch.uint8).view(pool.layers, pool.pages, pool.page_bytes)
