@@ -78,9 +78,10 @@ class Link:
             self.reply(command, value)
 
     def reply(self, command: Command, value: Any = None, error: str | None = None) -> None:
-        """Answer, after everything recorded so far."""
-        self.flush()
-        self._send(Reply(command.id, value, error))
+        """Answer, after everything recorded so far and in the same breath."""
+        events = self.recorder.drain()
+        before = [Events(events)] if events else []
+        self._send(*before, Reply(command.id, value, error))
 
     def flush(self) -> None:
         """Send the recorder's buffered events."""
@@ -96,6 +97,6 @@ class Link:
         """Hang up; the conductor takes that for the end of the process."""
         self._socket.close()
 
-    def _send(self, frame: Hello | Reply | Events) -> None:
+    def _send(self, *frames: Hello | Reply | Events) -> None:
         with self._lock, contextlib.suppress(OSError):  # the conductor is gone: `ready` will say so
-            self._socket.sendall(encode(frame))
+            self._socket.sendall(b"".join(map(encode, frames)))

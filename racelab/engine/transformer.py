@@ -93,7 +93,7 @@ def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tens
 
 
 def _norm(hidden: torch.Tensor) -> torch.Tensor:
-    return functional.rms_norm(hidden, (WIDTH,), eps=1e-6)
+    return hidden * (math.sqrt(WIDTH) / (torch.linalg.vector_norm(hidden, dim=-1, keepdim=True) + 1e-6))
 
 
 def _sinusoids(length: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ Everything happens on one loop, and whatever was recorded leaves before anything
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -75,6 +76,7 @@ class Instance:
 
     async def run(self) -> None:
         """Serve the conductor until it hangs up."""
+        gc.freeze()  # what torch and Ray have loaded stays; collections need not look at it again
         loop = asyncio.get_running_loop()
         self._loop = loop
         gone = loop.create_future()
@@ -116,11 +118,18 @@ class Instance:
             self._after_work()
 
     def _soon(self, work: Callable[[], None]) -> None:
-        """Run engine work on the next turn of the loop, after whatever has already arrived."""
+        """Run engine work on the next turn of the loop, after whatever has already arrived.
+
+        What it records leaves with the last piece of work that is due: a send wakes the conductor.
+        """
 
         def run() -> None:
             work()
-            self._after_work()
+            assert self.engine is not None
+            if self.engine.busy:
+                self._watch_completions()
+            else:
+                self._after_work()
 
         self._loop.call_soon(run)
 
