@@ -20,13 +20,16 @@ from racelab.evidence.history import History
 from racelab.model.spec.state import DECODE, FAULTS, PREFILL, Config, Effect, Shape
 
 ASIDE = frozenset(
-    "run-started phase step step-done blocked gave-up died region look scan sockets armed counted lost".split()
+    "run-started phase step step-done blocked gave-up died region look scan sockets armed counted lost ledger-violation".split()
 )
 """Kinds that say nothing of the system's own steps."""
 
 BEGINS: dict[str, str] = {
     "submitted": "Submit",
+    "cache-hit": "Join",
+    "reference-dropped": "Unjoin",
     "page-private": "Admit on decode, Accept on prefill",
+    "admitted": "Admit, if the prefix cache has every page",
     "received": "Receive, or ReceiveCopy if the message comes once more",
     "timed-out": "TimeOut",
     "aborted": "Abort",
@@ -34,8 +37,8 @@ BEGINS: dict[str, str] = {
     "finished": "Finish",
     "granted": "Post, on prefill",
     "completed": "Land for each write that has not landed, then Complete",
-    "refused": "Expire, if it is quarantine-on-expiry that refuses",
-    "page-free": "Expire, without quarantine-on-expiry",
+    "refused": "Expire or Evict, if a guard has something against it",
+    "page-free": "Expire or Evict, if no guard has",
     "landed": "Land",
     "dropped": "Lose",
 }
@@ -50,7 +53,7 @@ OBSERVED: dict[str, str] = {
     "quiesced": "the pages are in these states",
 }
 
-NESTED = frozenset({"page-private", "queued"})
+NESTED = frozenset({"cache-hit", "reference-dropped", "refused", "page-free", "page-private", "admitted", "queued"})
 """An engine may admit the next request in the middle of another action, as soon as there are pages."""
 
 
@@ -80,7 +83,12 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "page-draining": lambda event: (event.data["from"],),
     "page-quarantined": lambda event: (event.data["from"],),
     "page-free": lambda event: (event.data["from"],),
-    "admitted": _tickets,
+    "admitted": lambda event: (event.data.get("hits", 0), *_tickets(event)),
+    "cache-hit": lambda event: (event.data["key"], event.data["references"]),
+    "reference-dropped": lambda event: (event.data["references"],),
+    "published": lambda event: tuple((page, gen, key) for page, gen, key in event.data["keys"]),
+    "page-shared": lambda event: (event.data["from"], event.data["key"]),
+    "page-dup": lambda event: (event.data["from"], event.data["key"], tuple(event.data["of"])),
     "accepted": _tickets,
     "granted": lambda event: (event.data["to"],),
     "grant-closed": lambda event: (event.data["evidence"],),
@@ -113,11 +121,13 @@ def is_boundary(kind: str) -> bool:
 def config_of(history: History) -> Config:
     """The size and the guards of the system whose history this is."""
     lab = history.header.scenario.lab
-    shapes = {}
+    shapes: dict[str, Shape] = {}
+    keys = _keys_of(history)
     for event in history.by_kind["submitted"]:
         prompt, new = event.data["prompt_tokens"], event.data["new_tokens"]
         pages = -(-(prompt + new) // lab.page_tokens)
-        shapes.setdefault(event.request or "", Shape(pages, -(-(prompt - 1) // lab.page_tokens)))
+        granted = -(-(prompt - 1) // lab.page_tokens)
+        shapes.setdefault(event.request or "", Shape(pages, granted, keys.get(event.request or "", ())))
     pools = {event.instance: event.data["pages"] for event in history.by_kind["pool"]}
     attempts = [event.attempt or 0 for event in history.by_kind["submitted"]]
     return Config(
@@ -130,3 +140,22 @@ def config_of(history: History) -> Config:
         guards=frozenset(history.header.guards),
         faults=frozenset(FAULTS),
     )
+
+
+def _keys_of(history: History) -> dict[str, tuple[str, ...]]:
+    """The content keys of each request's first pages, as far as the prefix cache shows them.
+
+    A history has no prompts, only the keys of what was found or published. A request whose keys
+    never show has none that matter, unless an engine overlooked a hit.
+    """
+    places: dict[tuple[str, int, int, int], int] = {}
+    for event in history.by_kind["admitted"]:
+        for index, (page, gen) in enumerate(event.data["tickets"]):
+            places[event.request or "", event.attempt or 0, page, gen] = index
+    known: dict[str, dict[int, str]] = {}
+    for event in history.of("cache-hit", "page-shared", "page-dup"):
+        index = places.get((event.request or "", event.attempt or 0, event.page or 0, event.gen or 0), -1)
+        if index >= 0:
+            known.setdefault(event.request or "", {})[index] = event.data["key"]
+    runs = {request: [keys.get(index) for index in range(len(keys))] for request, keys in known.items()}
+    return {request: tuple(key for key in keys if key) for request, keys in runs.items() if all(keys)}

@@ -15,7 +15,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.model import boundary
 from racelab.model.spec.actions import Action, Step, enabled, take
-from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, State, Ticket, Write, initial
+from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, Side, State, Ticket, Write, initial
 
 Gap = Literal["specification gap", "harness gap", "engine bug"]
 """What a refusal means: the specification does not know of it, the record is at fault, or the engine is."""
@@ -216,8 +216,17 @@ class Replay:
         done = frozenset((write.index, write.layer) for write in writes)
         self._take(Action("Complete", (event.request, event.attempt, done, ok)), event)
 
-    def _expire(self, event: Event) -> None:
-        self._take(Action("Expire", (event.instance, event.page)), event)
+    def _retire(self, event: Event) -> None:
+        """A page goes without its holder's doing: its drain has run out, or it is evicted."""
+        if event.page is None or not 0 <= event.page < len(self._side(event).pages):
+            raise _Refusal("engine bug", f"no action reports {event.kind} here")
+        if event.instance == DECODE and self.state.decode.pages[event.page].state == "SHARED":
+            self._take(Action("Evict", (event.page,)), event)
+        else:
+            self._take(Action("Expire", (event.instance, event.page)), event)
+
+    def _side(self, event: Event) -> Side:
+        return self.state.decode if event.instance == DECODE else self.state.prefill
 
     def _landed_at_gate(self, event: Event) -> None:
         write = self._posted(event, event.data["what"])
@@ -237,22 +246,22 @@ class Replay:
     # -- observations
 
     def _pool(self, event: Event) -> None:
-        side = self.state.decode if event.instance == DECODE else self.state.prefill
+        side = self._side(event)
         if self.taken:
             raise _Refusal("specification gap", "a second incarnation of an instance")
         if tuple(event.data["free"]) != side.free:
             raise _Refusal("specification gap", f"the allocator's first order is {list(side.free)}")
 
     def _queued(self, event: Event) -> None:
-        side, queue = self.state.decode, self.state.queue
-        needs = self.config.shapes[event.request or ""].pages
-        if event.instance == PREFILL:
-            side, queue = self.state.prefill, self.state.waiting
-            needs = self.config.shapes[event.request or ""].granted
+        shape = self.config.shapes[event.request or ""]
+        side, needs = self._side(event), shape.pages if event.instance == DECODE else shape.granted
+        queue = self.state.queue if event.instance == DECODE else self.state.waiting
         if queue[:1] != ((event.request, event.attempt),):
             raise _Refusal("engine bug", f"the first in the queue is {queue[0] if queue else 'nobody'}")
-        if (event.data["needs"], event.data["free"]) != (needs, len(side.free)) or len(side.free) >= needs:
+        if event.data["needs"] != needs or event.data["free"] != len(side.free):
             raise _Refusal("engine bug", f"it needs {needs} pages and {len(side.free)} are free")
+        if take(self.config, self.state, Action("Admit" if event.instance == DECODE else "Accept", queue[0])):
+            raise _Refusal("engine bug", "it could be admitted")
 
     def _at_gate(self, event: Event) -> None:
         if event.data["what"] in self._messages:
@@ -261,7 +270,7 @@ class Replay:
             self._posted(event, event.data["what"])
 
     def _quiesced(self, event: Event) -> None:
-        side = self.state.decode if event.instance == DECODE else self.state.prefill
+        side = self._side(event)
         states = Counter(page.state for page in side.pages if page.state != "FREE")
         states["FREE"] = len(side.free)
         if event.data["states"] != dict(states):
@@ -300,7 +309,7 @@ class Replay:
             return []
         lines = []
         if event.page is not None and event.instance in (DECODE, PREFILL):
-            side = self.state.decode if event.instance == DECODE else self.state.prefill
+            side = self._side(event)
             if event.kind != "posted" and 0 <= event.page < len(side.pages):
                 page = side.pages[event.page]
                 holder = f" of {page.request}/{page.attempt}" if page.request else ""
@@ -357,7 +366,10 @@ def _plain(value: object) -> str:
 
 _BEGIN = {
     "submitted": Replay._submitted,
+    "cache-hit": lambda replay, event: replay._begin_own(event, "Join"),
+    "reference-dropped": lambda replay, event: replay._begin_own(event, "Unjoin"),
     "page-private": Replay._page_private,
+    "admitted": lambda replay, event: replay._begin_own(event, "Admit"),
     "received": Replay._received,
     "timed-out": lambda replay, event: replay._begin_own(event, "TimeOut"),
     "aborted": lambda replay, event: replay._begin_own(event, "Abort"),
@@ -365,8 +377,8 @@ _BEGIN = {
     "finished": lambda replay, event: replay._begin_own(event, "Finish"),
     "granted": Replay._granted,
     "completed": Replay._completed,
-    "refused": Replay._expire,
-    "page-free": Replay._expire,
+    "refused": Replay._retire,
+    "page-free": Replay._retire,
     "landed": Replay._landed_at_gate,
     "dropped": Replay._dropped,
 }

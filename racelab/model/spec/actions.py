@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from racelab.model.spec import decode, network, prefill
+from racelab.model.spec import decode, network, prefill, prefix_cache
 from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import ABORT, DECODE, DUPLICATE, FAIL, LOSE, PREFILL, Config, Effect, Message, State
 
@@ -69,6 +69,9 @@ def _receive_copy(draft: Draft, message: Message) -> bool:
 
 ACTIONS: dict[str, Callable[..., bool]] = {
     "Submit": decode.submit,
+    "Join": prefix_cache.join,
+    "Evict": prefix_cache.evict,
+    "Unjoin": prefix_cache.unjoin,
     "Admit": decode.admit,
     "Receive": _receive,
     "ReceiveCopy": _receive_copy,
@@ -135,7 +138,12 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
                 if ABORT in config.faults:
                     yield Action("Abort", (request, number))
     if state.queue:
+        yield Action("Join", state.queue[0])
+        yield Action("Unjoin", state.queue[0])
         yield Action("Admit", state.queue[0])
+        for page, held in enumerate(state.decode.pages):
+            if held.state == "SHARED" and not held.readers:
+                yield Action("Evict", (page,))
 
 
 def _of_jobs(config: Config, state: State) -> Iterator[Action]:
@@ -146,8 +154,7 @@ def _of_jobs(config: Config, state: State) -> Iterator[Action]:
             if job.stage == "accepted":
                 yield Action("Post", (request, number, job.posted))
             for chunk in range(job.posted):
-                indices = config.of_chunk(request, chunk)
-                writes = frozenset(write for write in job.outstanding if write[0] in indices)
+                writes = frozenset(write for write in job.outstanding if write[0] // config.chunk_pages == chunk)
                 if writes:
                     yield Action("Complete", (request, number, writes, True))
                     if FAIL in config.faults:

@@ -6,6 +6,7 @@ action that a guard stops in part is taken, and the refusal is one of its effect
 
 from __future__ import annotations
 
+from racelab.model.spec import prefix_cache
 from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import (
     CONTROL_CARRIES_GENERATION,
@@ -35,15 +36,26 @@ def submit(draft: Draft, request: str) -> bool:
 def admit(draft: Draft, request: str, number: int) -> bool:
     """The first in the queue takes its pages, grants prefill those that it shall fill, and says so."""
     shape = draft.config.shapes[request]
-    if draft.queue[:1] != ((request, number),) or len(draft.side(DECODE).free) < shape.pages:
+    if draft.queue[:1] != ((request, number),):
+        return False
+    hits = draft.attempt(request, number).tickets
+    if len(draft.side(DECODE).free) < shape.pages - len(hits) or (not hits and prefix_cache.find(draft, request)):
         return False
     draft.queue = draft.queue[1:]
-    tickets = draft.take(DECODE, shape.pages, request, number)
-    missing = frozenset(range(draft.config.chunks(request)))
-    draft.set_attempt(request, number, Attempt(tickets, missing))
-    draft.report("admitted", DECODE, (request, number), *((ticket.page, ticket.gen) for ticket in tickets))
-    granted = tickets[: shape.granted]
+    tickets = hits + draft.take(DECODE, shape.pages - len(hits), request, number)
+    attempt = Attempt(tickets, len(hits))
+    draft.set_attempt(request, number, attempt)
+    pages = ((ticket.page, ticket.gen) for ticket in tickets)
+    draft.report("admitted", DECODE, (request, number), len(hits), *pages)
+    granted = tickets[len(hits) : shape.granted]
     draft.grant(DECODE, granted, PREFILL)
+    prefix_cache.publish(draft, request, number, committed=False)
+    if not granted:
+        _commit(draft, request, number)
+        return True
+    first = len(hits) // draft.config.chunk_pages
+    missing = frozenset(range(first, draft.config.chunks(request)))
+    draft.set_attempt(request, number, attempt._replace(missing=missing, reserved=True))
     draft.send(Message("reserve", request, number, pages=granted))
     return True
 
@@ -62,20 +74,26 @@ def receive_written(draft: Draft, message: Message) -> bool:
             subject = (message.request, message.attempt)
             draft.report("refused", DECODE, subject, CONTROL_CARRIES_GENERATION, "committed")
             return True
-        if not attempt.tickets:
+        if not attempt.reserved:
             return True
         draft.stray("message", message.request, message.attempt, message.request)
     if not message.ok:
         _end(draft, message.request, number, "failed")
         return True
-    missing = attempt.missing - {message.chunk}
-    commits = not missing and not attempt.committed
-    attempt = attempt._replace(missing=missing, committed=attempt.committed or commits)
-    draft.set_attempt(message.request, number, attempt._replace(running=attempt.running or commits))
-    if commits:
-        draft.report("committed", DECODE, (message.request, number), *_granted(draft, message.request, attempt))
-        draft.send(Message("complete", message.request, number))
+    draft.set_attempt(message.request, number, attempt._replace(missing=attempt.missing - {message.chunk}))
+    if attempt.missing <= {message.chunk} and not attempt.committed:
+        _commit(draft, message.request, number)
     return True
+
+
+def _commit(draft: Draft, request: str, number: int) -> None:
+    """Decode takes the KV as complete: others may find it, and attention reads it."""
+    attempt = draft.attempt(request, number)._replace(committed=True, running=True)
+    draft.set_attempt(request, number, attempt)
+    draft.report("committed", DECODE, (request, number), *_granted(draft, request, attempt))
+    prefix_cache.publish(draft, request, number, committed=True)
+    if attempt.reserved:
+        draft.send(Message("complete", request, number))
 
 
 def receive_ack(draft: Draft, message: Message) -> bool:
@@ -130,7 +148,6 @@ def _end(draft: Draft, request: str, number: int, how: str) -> None:
     draft.set_attempt(request, number, attempt._replace(ended=how, running=False))
     draft.queue = tuple(entry for entry in draft.queue if entry != (request, number))
     draft.report(how, DECODE, (request, number))
-    if attempt.tickets and not attempt.committed:
+    if attempt.reserved and not attempt.committed:
         draft.send(Message("abort", request, number))
-    for ticket in attempt.tickets:
-        draft.release(DECODE, ticket)
+    prefix_cache.release(draft, attempt.tickets)

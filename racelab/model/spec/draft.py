@@ -39,6 +39,7 @@ class Draft:
         self._sides = {"decode": state.decode, "prefill": state.prefill}
         self.attempts = state.attempts
         self.jobs = state.jobs
+        self.cache = state.cache
         self.queue = state.queue
         self.waiting = state.waiting
         self.wire: frozenset[Write] = state.wire
@@ -53,6 +54,7 @@ class Draft:
             self._sides["prefill"],
             self.attempts,
             self.jobs,
+            self.cache,
             self.queue,
             self.waiting,
             self.wire,
@@ -137,13 +139,24 @@ class Draft:
             self._free(where, ticket)
 
     def release(self, where: str, ticket: Ticket) -> None:
-        """The holder is done with the page."""
+        """A holder is done with the page: a reference less, or, if there was no other, the page's end."""
+        if self.is_shared(where, ticket):
+            page = self._sides[where].pages[ticket.page]
+            page = page._replace(readers=page.readers - {(ticket.request, ticket.attempt)})
+            self._sides[where] = _with_page(self._sides[where], ticket.page, page)
+            self.report("reference-dropped", where, ticket, len(page.readers))
+            if page.state == "SHARED" or page.readers:
+                return
+        self.retire(where, ticket)
+
+    def retire(self, where: str, ticket: Ticket) -> None:
+        """The page goes back to the allocator, or drains, as the guards say."""
         side = self._sides[where]
         page = side.pages[ticket.page]
         stale = page.gen != ticket.gen or page.state == "FREE"
         if ticket in side.grants and DRAIN_BEFORE_FREE in self.config.guards:
             self.report("refused", where, ticket, DRAIN_BEFORE_FREE, "page-free")
-            if not stale and page.state == "PRIVATE":
+            if not stale and page.state in ("PRIVATE", "SHARED", "DUP"):
                 self._move(where, ticket, "DRAINING", "page-draining")
         elif stale and CONTROL_CARRIES_GENERATION in self.config.guards:
             self.report("refused", where, ticket, CONTROL_CARRIES_GENERATION, "page-free")
@@ -162,6 +175,25 @@ class Draft:
             self._move(where, ticket, "QUARANTINED", "page-quarantined")
         else:
             self._free(where, ticket)
+
+    def is_shared(self, where: str, ticket: Ticket) -> bool:
+        """Whether the ticket's page is published, or holds what is published elsewhere."""
+        page = self._sides[where].pages[ticket.page]
+        return page.gen == ticket.gen and page.state in ("SHARED", "DUP")
+
+    def share(self, where: str, ticket: Ticket, state: str, *detail: Any) -> None:
+        """A page becomes SHARED or DUP; its owner keeps a reference."""
+        page = self._sides[where].pages[ticket.page]
+        self.report("page-shared" if state == "SHARED" else "page-dup", where, ticket, "PRIVATE", *detail)
+        page = page._replace(state=state, readers=frozenset({(ticket.request, ticket.attempt)}))
+        self._sides[where] = _with_page(self._sides[where], ticket.page, page)
+
+    def join(self, where: str, ticket: Ticket, key: str) -> None:
+        """A request takes a reference to a SHARED page."""
+        page = self._sides[where].pages[ticket.page]
+        page = page._replace(readers=page.readers | {(ticket.request, ticket.attempt)})
+        self._sides[where] = _with_page(self._sides[where], ticket.page, page)
+        self.report("cache-hit", where, ticket, key, len(page.readers))
 
     def fill(self, where: str, page: int, layers: Iterable[int], content: Content | None) -> None:
         """Somebody's KV is written into layers of a page, whoever holds it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from racelab.model.spec.actions import FAULTS, enabled
-from racelab.model.spec.state import Config, Content, State
+from racelab.model.spec.state import Config, Content, Page, State
 
 
 def isolation(config: Config, state: State) -> bool:
@@ -14,19 +14,45 @@ def isolation(config: Config, state: State) -> bool:
 
 
 def integrity(config: Config, state: State) -> bool:
-    """Whoever reads holds the pages, and every layer of them has the bytes of its own attempt."""
+    """What is read, and what is published, is complete and of the right content."""
+    return _right_reads(config, state) and _right_cache(config, state)
+
+
+def _right_reads(config: Config, state: State) -> bool:
+    """Whoever reads holds the pages; they have its own bytes, or, found in the cache, those of the same key."""
     for request, attempts in zip(config.shapes, state.attempts, strict=True):
-        granted = config.shapes[request].granted
+        shape = config.shapes[request]
         for number, attempt in enumerate(attempts, 1):
             if not attempt.running:
                 continue
-            for index, ticket in enumerate(attempt.tickets[:granted]):
+            for index, ticket in enumerate(attempt.tickets[: shape.granted]):
                 page = state.decode.pages[ticket.page]
-                if page.gen != ticket.gen or page.state != "PRIVATE":
+                if page.gen != ticket.gen or page.state not in ("PRIVATE", "SHARED", "DUP"):
                     return False
-                if any(layer != Content(request, number, index) for layer in state.decode.content[ticket.page]):
-                    return False
+                for content in state.decode.content[ticket.page]:
+                    own = content == Content(request, number, index)
+                    if not own and not (index < attempt.hits and _key(config, content) == shape.keys[index]):
+                        return False
     return True
+
+
+def _right_cache(config: Config, state: State) -> bool:
+    """What is found under a key is alive and has the bytes of that key in every layer."""
+    for key, ticket in state.cache:
+        page = state.decode.pages[ticket.page]
+        if page.gen != ticket.gen or page.state != "SHARED":
+            return False
+        if any(_key(config, content) != key for content in state.decode.content[ticket.page]):
+            return False
+    return True
+
+
+def _key(config: Config, content: Content | None) -> str | None:
+    """The key of what some bytes are, if they are the full page of a prompt."""
+    if content is None:
+        return None
+    keys = config.shapes[content.request].keys
+    return keys[content.index] if content.index < len(keys) else None
 
 
 def conservation(config: Config, state: State) -> bool:
@@ -38,7 +64,7 @@ def conservation(config: Config, state: State) -> bool:
             return False
     for write in state.wire:
         target, source = state.decode.pages[write.page], state.prefill.pages[write.source]
-        if target == (("FREE"), write.gen, None, 0) or source == ("FREE", write.source_gen, None, 0):
+        if target == Page("FREE", write.gen) or source == Page("FREE", write.source_gen):
             return False
     return True
 

@@ -17,7 +17,9 @@ def receive_reserve(draft: Draft, message: Message) -> bool:
     if job.stage != "none":
         draft.report("ignored", PREFILL, (message.request, message.attempt), message.type)
         return True
-    draft.set_job(message.request, message.attempt, Job("waiting", message.pages))
+    first = draft.config.shapes[message.request].granted - len(message.pages)
+    job = Job("waiting", first, message.pages, posted=first // draft.config.chunk_pages)
+    draft.set_job(message.request, message.attempt, job)
     draft.waiting = (*draft.waiting, (message.request, message.attempt))
     return True
 
@@ -39,11 +41,11 @@ def post(draft: Draft, request: str, number: int, chunk: int) -> bool:
     job = draft.job(request, number)
     if job.stage != "accepted" or job.released or job.posted != chunk or chunk >= draft.config.chunks(request):
         return False
-    indices = draft.config.of_chunk(request, chunk)
+    indices = draft.config.of_chunk(request, chunk, job.first)
     layers = range(draft.config.layers)
     draft.grant(PREFILL, [job.sources[index] for index in indices], NIC)
     for index in indices:
-        source, target = job.sources[index], job.pages[index]
+        source, target = job.sources[index], job.pages[index - job.first]
         draft.fill(PREFILL, source.page, layers, Content(request, number, index))
         for layer in layers:
             draft.wire |= {
@@ -75,8 +77,7 @@ def complete(draft: Draft, request: str, number: int, writes: Iterable[tuple[int
     for index in sorted({index for index, _ in done}):
         if all((index, layer) in job.done for layer in range(draft.config.layers)):
             draft.close(PREFILL, job.sources[index], "completions")
-    of_chunk = draft.config.of_chunk(request, chunk)
-    if all(index not in of_chunk for index, _ in job.outstanding):
+    if all(index // draft.config.chunk_pages != chunk for index, _ in job.outstanding):
         _tell_written(draft, request, number, job, chunk)
     if job.aborted and not job.outstanding:
         _acknowledge(draft, request, number, job)
@@ -122,7 +123,7 @@ def _release(draft: Draft, request: str, number: int) -> None:
 
 def _tell_written(draft: Draft, request: str, number: int, job: Job, chunk: int) -> None:
     ok = chunk not in job.failed
-    pages = tuple(job.pages[index] for index in draft.config.of_chunk(request, chunk))
+    pages = tuple(job.pages[index - job.first] for index in draft.config.of_chunk(request, chunk, job.first))
     draft.send(Message("written", request, number, chunk, ok, pages), chunk, ok)
 
 

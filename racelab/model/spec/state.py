@@ -16,7 +16,8 @@ DECODE, PREFILL = "decode", "prefill"
 DRAIN_BEFORE_FREE = "drain-before-free"
 QUARANTINE_ON_EXPIRY = "quarantine-on-expiry"
 CONTROL_CARRIES_GENERATION = "control-carries-generation"
-GUARDS = (DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION)
+PUBLISH_AFTER_COMMIT = "publish-after-commit"
+GUARDS = (DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT)
 
 ABORT, LOSE, DUPLICATE, FAIL = "abort", "lose", "duplicate", "fail"
 FAULTS = (ABORT, LOSE, DUPLICATE, FAIL)
@@ -24,10 +25,15 @@ FAULTS = (ABORT, LOSE, DUPLICATE, FAIL)
 
 
 class Shape(NamedTuple):
-    """How many pages a request needs, and how many of them prefill fills: the others are for its answer."""
+    """How many pages a request needs, and how many of them prefill fills: the others are for its answer.
+
+    `keys` are the content keys of the first pages: equal keys mean equal bytes. Without keys there
+    is nothing to find in the prefix cache and nothing to publish.
+    """
 
     pages: int
     granted: int
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,10 @@ class Config:
         """In how many chunks a request's KV is written."""
         return -(-self.shapes[request].granted // self.chunk_pages)
 
-    def of_chunk(self, request: str, chunk: int) -> range:
-        """The indices of a chunk's pages among those of the request."""
-        first = chunk * self.chunk_pages
-        return range(first, min(first + self.chunk_pages, self.shapes[request].granted))
+    def of_chunk(self, request: str, chunk: int, first: int = 0) -> range:
+        """The indices of a chunk's pages among those of the request, from `first` on."""
+        begin = chunk * self.chunk_pages
+        return range(max(begin, first), min(begin + self.chunk_pages, self.shapes[request].granted))
 
 
 class Ticket(NamedTuple):
@@ -76,12 +82,17 @@ class Content(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page's state; request and attempt are its holder's, and stay when it drains or is quarantined."""
+    """A page's state; request and attempt are its holder's, and stay when it drains or is quarantined.
+
+    A SHARED page's holder is who published it; `readers` are the attempts with a reference to a
+    SHARED or DUP page.
+    """
 
     state: str = "FREE"
     gen: int = 0
     request: str | None = None
     attempt: int = 0
+    readers: frozenset[tuple[str, int]] = frozenset()
 
 
 class Side(NamedTuple):
@@ -97,9 +108,15 @@ class Side(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One attempt of a request on decode: `missing` are chunks without news, `ended` says how it ended."""
+    """One attempt of a request on decode: `missing` are chunks without news, `ended` says how it ended.
+
+    The first `hits` of its tickets are pages that the prefix cache had; prefill was asked to fill
+    others if it is `reserved`.
+    """
 
     tickets: tuple[Ticket, ...] = ()
+    hits: int = 0
+    reserved: bool = False
     missing: frozenset[int] = frozenset()
     committed: bool = False
     running: bool = False
@@ -109,11 +126,13 @@ class Attempt(NamedTuple):
 class Job(NamedTuple):
     """The same attempt on prefill.
 
-    `stage` is none, waiting or accepted; `posted` counts chunks; a write is (index, layer), without
+    `stage` is none, waiting or accepted; `first` is the index of the first of `pages`; `posted` is
+    the chunk that is posted next; a write is (index, layer), without
     a completion in `outstanding`, with a successful one in `done`.
     """
 
     stage: str = "none"
+    first: int = 0
     pages: tuple[Ticket, ...] = ()
     sources: tuple[Ticket, ...] = ()
     posted: int = 0
@@ -163,12 +182,16 @@ class Stray(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `attempts` and `jobs` have one tuple a request, by the order of the configuration."""
+    """Everything. `attempts` and `jobs` have one tuple a request, by the order of the configuration.
+
+    `cache` is the prefix cache: which page, by its publisher's ticket, is found under which key.
+    """
 
     decode: Side
     prefill: Side
     attempts: tuple[tuple[Attempt, ...], ...]
     jobs: tuple[tuple[Job, ...], ...]
+    cache: frozenset[tuple[str, Ticket]]
     queue: tuple[tuple[str, int], ...]
     waiting: tuple[tuple[str, int], ...]
     wire: frozenset[Write]
@@ -196,6 +219,7 @@ def initial(config: Config) -> State:
         prefill=_side(config.prefill_pages, config.layers),
         attempts=nothing,
         jobs=nothing,
+        cache=frozenset(),
         queue=(),
         waiting=(),
         wire=frozenset(),
