@@ -31,10 +31,10 @@ from racelab.transport.mooncake import Transport
 
 Role = Literal["prefill", "decode"]
 
-POLL_INTERVAL_S = 50e-6
-POLL_INTERVAL_S_MAX = 1e-3
-"""Between two looks at the completion queue while writes are outstanding; it orders nothing. It grows
-while nothing completes (a held write), and is short again after the next post or completion."""
+POLLS_AT_ONCE = 32
+POLL_INTERVAL_S = 1e-3
+"""The completion queue is looked at on every turn of the loop for a while after a post or a completion,
+then once an interval (a held write). asyncio cannot wait for less than a millisecond. It orders nothing."""
 
 
 class Instance:
@@ -59,7 +59,7 @@ class Instance:
         self._models: dict[int, Transformer] = {}
         self._pool: PagePool | None = None
         self._polling = False
-        self._poll_interval_s = POLL_INTERVAL_S
+        self._polls_at_once = 0
         self._watched = 0
         self._handlers: dict[str, Callable[..., Any]] = {
             "reset": self.reset,
@@ -139,7 +139,7 @@ class Instance:
 
     def _watch_completions(self) -> None:
         if self.transport.outstanding > self._watched:
-            self._poll_interval_s = POLL_INTERVAL_S
+            self._polls_at_once = POLLS_AT_ONCE
         self._watched = self.transport.outstanding
         if not self._polling and self.transport.outstanding:
             self._polling = True
@@ -152,12 +152,14 @@ class Instance:
         for completion in completions:
             engine.on_completion(completion)
         self.link.flush()
-        if self.transport.outstanding:
-            slower = min(2 * self._poll_interval_s, POLL_INTERVAL_S_MAX)
-            self._poll_interval_s = POLL_INTERVAL_S if completions else slower
-            self._loop.call_later(self._poll_interval_s, self._poll)
-        else:
+        if not self.transport.outstanding:
             self._polling = False
+            return
+        self._polls_at_once = POLLS_AT_ONCE if completions else self._polls_at_once - 1
+        if self._polls_at_once > 0:
+            self._loop.call_soon(self._poll)
+        else:
+            self._loop.call_later(POLL_INTERVAL_S, self._poll)
 
     # -- commands
 
@@ -175,7 +177,7 @@ class Instance:
         pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
         self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens)
         pool.refill(epoch)
-        self.transport.lanes.forget()
+        self.transport.forget_lanes()
         self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
         self.engine = self._build(lab, pool, Guards(guards, self.recorder))
         free = list(reversed(self.engine.ledger.free))
