@@ -171,7 +171,7 @@ class Prefill:
             return
         end = min(start + self._shape.chunk_tokens, job.transferred)
         pages = [ticket.page for ticket in job.sources]
-        self._model.forward(job.prompt[start:end], start, self._pool.kv, pages)
+        self._model.fill(job.prompt[start:end], start, self._pool.kv, pages)
         self._post(job, job.next_chunk, start, end)
         job.next_chunk += 1
         if end < job.transferred:

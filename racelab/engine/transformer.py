@@ -33,8 +33,8 @@ class Layer:
 
     def __init__(self, generator: torch.Generator) -> None:
         inner = HEADS * HEAD_DIM
-        self.query = _weight(generator, WIDTH, inner) * (_SHARPNESS / math.sqrt(HEAD_DIM))
-        self.key_value = _weight(generator, WIDTH, 2 * inner)
+        query = _weight(generator, WIDTH, inner) * (_SHARPNESS / math.sqrt(HEAD_DIM))
+        self.query_key_value = torch.cat([query, _weight(generator, WIDTH, 2 * inner)], dim=1)
         self.output = _weight(generator, inner, WIDTH) * _ATTENTION_GAIN
         self.up = _weight(generator, WIDTH, FEED_FORWARD)
         self.down = _weight(generator, FEED_FORWARD, WIDTH)
@@ -50,7 +50,10 @@ class Transformer:
         self.layers = [Layer(generator) for _ in range(layers)]
         self.positions = _sinusoids(4096) * _POSITION_GAIN
 
-    @torch.inference_mode()
+    def fill(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> None:
+        """Write the keys and values of `tokens` and compute nothing else: what prefill is for."""
+        self._run(tokens, start, kv, pages, answer=False)
+
     def forward(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> torch.Tensor:
         """Run `tokens` at positions `start`... over the request's `pages` of `kv`.
 
@@ -62,16 +65,25 @@ class Transformer:
         Returns:
             logits of the last token, [VOCABULARY].
         """
+        logits = self._run(tokens, start, kv, pages, answer=True)
+        assert logits is not None
+        return logits
+
+    @torch.inference_mode()
+    def _run(
+        self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int], *, answer: bool
+    ) -> torch.Tensor | None:
         count, end = len(tokens), start + len(tokens)
         hidden = self.embedding[tokens] + self.positions[start:end]
         index = torch.tensor(pages)
         mask = torch.full((count, end), -math.inf).triu(start + 1) if count > 1 else None
         for layer, cache in zip(self.layers, kv, strict=True):
-            normal = _norm(hidden)
-            _store(cache, pages, start, (normal @ layer.key_value).view(count, 2, HEADS, HEAD_DIM))
+            fresh = (_norm(hidden) @ layer.query_key_value).view(count, 3, HEADS, HEAD_DIM)
+            _store(cache, pages, start, fresh[:, 1:])
+            if layer is self.layers[-1] and not answer:
+                return None
             keys, values = cache.index_select(0, index).view(-1, 2, HEADS, HEAD_DIM)[:end].permute(1, 2, 0, 3)
-            query = (normal @ layer.query).view(count, HEADS, HEAD_DIM).transpose(0, 1)
-            scores = torch.bmm(query, keys.transpose(1, 2))
+            scores = torch.bmm(fresh[:, 0].transpose(0, 1), keys.transpose(1, 2))
             attended = torch.bmm((scores if mask is None else scores + mask).softmax(-1), values)
             hidden = hidden + attended.transpose(0, 1).reshape(count, -1) @ layer.output
             hidden = hidden + functional.silu(_norm(hidden) @ layer.up) @ layer.down

@@ -43,6 +43,14 @@ def test_the_same_call_gives_the_same_bits(model: Transformer) -> None:
     assert torch.equal(first.kv, second.kv)
 
 
+def test_filling_leaves_the_same_pages_as_answering(model: Transformer) -> None:
+    tokens = prompt("a", 11, seed=0)
+    filled, answered = pool(), pool()
+    model.fill(tokens, 0, filled.kv, [0, 1, 2])
+    model.forward(tokens, 0, answered.kv, [0, 1, 2])
+    assert torch.equal(filled.kv, answered.kv)
+
+
 def test_only_the_requests_pages_are_touched(model: Transformer) -> None:
     memory = pool()
     memory.refill(7)
