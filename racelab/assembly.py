@@ -301,6 +301,7 @@ class _Tally:
         self._seconds: list[float] = []
         self._worst = first
         self._note(1, first)
+        self._checks: Counter[str] = Counter()
 
     def add(self, number: int, played: Played) -> None:
         """Count a run; keep it in full if it is not what the first one or the scenario says."""
@@ -316,17 +317,20 @@ class _Tally:
         self._seconds.append(played.seconds)
         if worst([played.verdict.exit_code, self._worst.verdict.exit_code]) != self._worst.verdict.exit_code:
             self._worst = played
+        for check, count in played.verdict.checks.items():
+            self._checks[check] += count
         line = {"run": number, "verdict": played.verdict.verdict, "ms": round(played.seconds * 1000, 3)}
         self._folder.line("runs.jsonl", line)
 
     def outcome(self, equivalents: list[dict[str, Any]]) -> Outcome:
-        """The order's JSON: detail of the first run, the worst verdict on top, counts and rate."""
+        """The order's JSON: detail of the first run, the worst verdict on top, counts of all runs and the rate."""
         order = self._order
         json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=order.runs)
         code = worst(self._codes)
         json["replay"] = order.replay
         if self._worst is not self._first:
             json["verdict"] = self._worst.verdict.verdict
+        json["checks"] = dict(self._checks)
             json["why"] = self._worst.verdict.why
         if equivalents:
             json["equivalents"] = equivalents

@@ -43,7 +43,7 @@ class Document:
     def finish(self, next: str | None = None) -> None:
         """Raise DocumentError if any problem was noted, ordered by line."""
         if self.problems:
-            ordered = sorted(self.problems, key=lambda problem: problem.line or 0)
+            ordered = sorted(dict.fromkeys(self.problems), key=lambda problem: problem.line or 0)
             raise DocumentError(ordered, file=self.file, next=next)
 
     def build(self, kind: type[T], data: Any, *place: str | int) -> T | None:

@@ -7,6 +7,7 @@ A scenario file is YAML. Each step is a mapping with one verb:
     release / drop             let a held thing go, or lose it as its transport would
     await                      wait until the system itself reports an event
     expect                     a claim about the state at this point
+    repeat                     the same steps several times (racelab.repeats)
 
 `load` reads one and lists every problem in it with its line; `dump` writes one that loads equal.
 """
@@ -20,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
-from racelab import documents
+from racelab import documents, repeats
 from racelab.errors import DocumentError
 
 SPECIFICATIONS = ("isolation", "integrity", "finality", "conservation")
@@ -261,7 +262,7 @@ def build(document: documents.Document) -> Scenario:
     assert shell is not None
     assert lab is not None
     return msgspec.structs.replace(
-        shell, lab=lab, origin=origin, requests=requests, steps=[step for step in steps if step is not None]
+        shell, lab=lab, origin=origin, requests=requests, steps=[step for step, _ in steps if step is not None]
     )
 
 
@@ -275,30 +276,40 @@ def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
     if not isinstance(data, dict) or not data:
         document.problem("requests: a mapping from name to sizes, such as 'r1: {prompt-tokens: 25}'", "requests")
         return {}
-    built = {name: document.build(Request, value or {}, "requests", name) for name, value in data.items()}
-    return {name: request for name, request in built.items() if request is not None}
+    built: dict[str, Request] = {}
+    for name, value, key in repeats.requests(document, data):
+        request = document.build(Request, value or {}, "requests", key)
+        if name in built:
+            document.problem(f"there is a request {name!r} already", "requests", key)
+        if request is not None:
+            built[name] = request
+    return built
 
 
-def _steps(document: documents.Document, data: Any) -> list[Step | None]:
+Placed = tuple[Step | None, documents.Place]
+"""A step, or None where it cannot be read, and where it stands."""
+
+
+def _steps(document: documents.Document, data: Any) -> list[Placed]:
     if not isinstance(data, list) or not data:
         document.problem("steps: a list of at least one step, such as '- submit: r1'", "steps")
         return []
-    return [_step(document, item, index) for index, item in enumerate(data)]
+    return [_step(document, item, place) for item, place in repeats.steps(document, data)]
 
 
-def _step(document: documents.Document, item: Any, index: int) -> Step | None:
+def _step(document: documents.Document, item: Any, place: documents.Place) -> Placed:
     if not isinstance(item, dict) or len(item) != 1:
-        document.problem(f"a step is a mapping with one verb of {', '.join(VERBS)}", "steps", index)
-        return None
+        document.problem(f"a step is a mapping with one verb of {', '.join([*VERBS, repeats.REPEAT])}", *place)
+        return None, place
     word, value = next(iter(item.items()))
+    place = (*place, word)
     kind = VERBS.get(word)
     if kind is None:
-        near = documents.nearest(word, list(VERBS))
-        document.problem(f"unknown step {word!r}{near}", "steps", index, word)
-        return None
+        near = documents.nearest(word, [*VERBS, repeats.REPEAT])
+        document.problem(f"unknown step {word!r}{near}", *place)
+        return None, place
     if not isinstance(value, dict):
         value = {msgspec.structs.fields(kind)[0].encode_name: value}
-    place = ("steps", index, word)
     nested: dict[str, Any] = {}
     if kind is Hold:
         for key, match in (("write", WriteMatch), ("message", MessageMatch)):
@@ -306,7 +317,7 @@ def _step(document: documents.Document, item: Any, index: int) -> Step | None:
                 nested[key] = document.build(match, value[key], *place, key)
         value = {key: item for key, item in value.items() if key not in nested}
     step = document.build(kind, value, *place)
-    return msgspec.structs.replace(step, **nested) if step is not None and nested else step
+    return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
 
 
 def _check(
@@ -314,14 +325,13 @@ def _check(
     data: dict[str, Any],
     lab: Lab | None,
     requests: dict[str, Request],
-    steps: list[Step | None],
+    steps: list[Placed],
 ) -> None:
     """Names that dangle and sizes that cannot be."""
     holds: set[str] = set()
-    for index, step in enumerate(steps):
+    for step, place in steps:
         if step is None:
             continue
-        place = ("steps", index, verb(step))
         for name in _requests_named(step):
             if name not in requests:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)

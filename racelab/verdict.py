@@ -120,7 +120,8 @@ def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
         checks={
             "fingerprints_compared": results["integrity"].coverage.get("fingerprints_compared", 0),
             "mismatches": results["integrity"].coverage.get("mismatches", 0),
-            "ledger_violations": len(results["conservation"].findings),
+            # what the engine itself noticed or, where it does not look, what its history shows
+            "ledger_violations": max(len(history.by_kind["ledger-violation"]), len(results["conservation"].findings)),
             "events": len(history.events),
             "events_lost": history.lost,
         },

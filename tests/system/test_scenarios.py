@@ -24,6 +24,8 @@ def wanted(request: pytest.FixtureRequest) -> Scenario:
 
 @pytest.mark.parametrize("policy", ["eager", "ledger"])
 def test_the_verdict_is_what_the_scenario_says(bench: Workbench, wanted: Scenario, policy: str) -> None:
+    if policy not in wanted.expected:
+        pytest.skip("it says nothing of this policy")
     for _ in range(3):
         played = bench.play(Order(wanted, policy))
         assert played.failure is None

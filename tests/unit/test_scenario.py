@@ -89,7 +89,7 @@ steps:
         (6, "unknown step 'sumbit'; did you mean 'submit'?"),
         (7, "no request 'r2' under requests; known here: "),
         (8, "no hold 'w1' before this step"),
-        (9, "a step is a mapping with one verb of submit, abort, advance, hold, release, drop, await, expect"),
+        (9, "a step is a mapping with one verb of submit, abort, advance, hold, release, drop, await, expect, repeat"),
     ]
 
 

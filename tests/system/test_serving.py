@@ -1,0 +1,46 @@
+"""Serving with a prefix cache on real processes: nothing is mixed up, and the whole of it is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from racelab import scenario
+from racelab.assembly import Audience, Order, Workbench, run_order
+from racelab.results import RunFolder
+from racelab.shipped import shipped
+
+RUNS = 8
+FINGERPRINTS = 540
+BOUNDARY_EVENTS = 22_104
+"""What the published design work compared and replayed over its eight serving runs."""
+
+
+def test_eight_runs_of_sharing_and_eviction_compare_every_page(bench: Workbench, tmp_path: Path) -> None:
+    wanted = scenario.load(shipped("scenarios", "prefix-sharing-eviction.yaml"))
+    json = run_order(bench, Order(wanted, "ledger", runs=RUNS), RunFolder(tmp_path), Audience()).json
+    assert json["verdicts"] == {"not-reproduced": RUNS}
+    checks = json["checks"]
+    assert checks["fingerprints_compared"] >= RUNS * FINGERPRINTS
+    assert (checks["mismatches"], checks["ledger_violations"], checks["events_lost"]) == (0, 0, 0)
+
+
+def test_sharing_and_eviction_have_every_way_that_a_page_can_go(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "prefix-sharing-eviction.yaml"))
+    history = bench.play(Order(wanted, "ledger")).history
+    kinds = history.by_kind
+    for kind in ("page-shared", "page-dup", "page-draining", "cache-hit", "queued", "aborted"):
+        assert kinds[kind], kind
+    ways = {(event.data["from"], event.data["why"]) for event in kinds["page-free"] if event.instance == "decode"}
+    assert {("SHARED", "evicted"), ("DUP", "finished"), ("DRAINING", "stop evidence")} <= ways
+
+
+def test_normal_serving_gives_as_many_boundary_events_as_the_published_runs(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "normal-serving.yaml"))
+    played = bench.play(Order(wanted, "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    boundary = [event for event in played.history.events if event.instance in ("prefill", "decode")]
+    assert len(boundary) >= BOUNDARY_EVENTS / RUNS
+    evicted = [event for event in boundary if event.kind == "page-free" and event.data["why"] == "evicted"]
+    assert evicted
+    assert played.history.by_kind["cache-hit"]
+    assert any(event.data["chunk"] > 1 for event in boundary if event.kind == "posted")
