@@ -29,6 +29,7 @@ from racelab.results import RunFolder, environment, new_folder
 from racelab.scenario import PROBE, Await, Hold, Request, Scenario, Step, Submit
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
+from racelab.transport.softhca import SIMULATED
 from racelab.verdict import Verdict, judge, worst
 
 Observe = Callable[[Event], None]
@@ -113,7 +114,7 @@ class Workbench:
     def __init__(self, cluster: Cluster, target: Target, logs: Path) -> None:
         self.cluster = cluster
         self.target = target
-        self.injectors = registry.injectors()
+        self.injectors = [each for each in registry.injectors() if each.serves(cluster.transport)]
         self.checkers: Mapping[str, Checker] = registry.checkers()
         self._logs = logs
         self._lab: Lab | None = None
@@ -151,6 +152,7 @@ class Workbench:
             without=list(order.without),
             cluster=self.cluster.cluster,
             transport=self.cluster.transport,
+            simulated=SIMULATED if self.cluster.simulated else None,
             seed=order.seed,
             expected=order.expected,
             solo=solo,
@@ -299,9 +301,9 @@ class _Tally:
         self._verdicts: Counter[str] = Counter()
         self._codes: list[int] = []
         self._seconds: list[float] = []
+        self._checks: Counter[str] = Counter()
         self._worst = first
         self._note(1, first)
-        self._checks: Counter[str] = Counter()
 
     def add(self, number: int, played: Played) -> None:
         """Count a run; keep it in full if it is not what the first one or the scenario says."""
@@ -315,10 +317,10 @@ class _Tally:
         self._verdicts[played.verdict.verdict] += 1
         self._codes.append(played.verdict.exit_code)
         self._seconds.append(played.seconds)
-        if worst([played.verdict.exit_code, self._worst.verdict.exit_code]) != self._worst.verdict.exit_code:
-            self._worst = played
         for check, count in played.verdict.checks.items():
             self._checks[check] += count
+        if worst([played.verdict.exit_code, self._worst.verdict.exit_code]) != self._worst.verdict.exit_code:
+            self._worst = played
         line = {"run": number, "verdict": played.verdict.verdict, "ms": round(played.seconds * 1000, 3)}
         self._folder.line("runs.jsonl", line)
 
@@ -328,9 +330,9 @@ class _Tally:
         json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=order.runs)
         code = worst(self._codes)
         json["replay"] = order.replay
+        json["checks"] = dict(self._checks)
         if self._worst is not self._first:
             json["verdict"] = self._worst.verdict.verdict
-        json["checks"] = dict(self._checks)
             json["why"] = self._worst.verdict.why
         if equivalents:
             json["equivalents"] = equivalents

@@ -20,6 +20,8 @@ from typing import Literal
 import msgspec
 
 TOKEN_VARIABLE = "RACELAB_TOKEN"
+INSTANCE_VARIABLE = "RACELAB_INSTANCE"
+"""Which instance of the lab a process is: preloaded libraries introduce themselves by it."""
 
 
 class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,8 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     """One gate: what it holds, at which stage of an access, and by which real mechanisms.
 
     `payload` says what the bytes of a late write are: `at-hold`, `at-release` or `reread`.
+    `transports` are those whose data path it stands in; without any it is not in a data path. One that
+    `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
     """
 
     name: str
@@ -43,3 +47,9 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     payload: str
     mechanisms: dict[str, Mechanism]
+    transports: tuple[str, ...] = ()
+    preloads: bool = False
+
+    def serves(self, transport: str) -> bool:
+        """Whether it has a place in a lab with this transport."""
+        return not self.transports or transport in self.transports

@@ -60,7 +60,7 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     where = cluster.load(asked.cluster)
     for policy in asked.policies:
         system.guards(policy, asked.without)
-    check_mechanisms(asked.wanted, registry.injectors())
+    check_mechanisms(asked.wanted, [each for each in registry.injectors() if each.serves(where.transport)])
     first = new_folder(asked.results, asked.wanted.scenario)
     with open_workbench(where, system, first.logs) as bench:
         outcomes = [

@@ -77,6 +77,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             "without": header.without,
             "cluster": header.cluster,
             "transport": header.transport,
+            "simulated": header.simulated,
             "seed": header.seed,
             "runs": runs,
             "verdict": self.verdict,

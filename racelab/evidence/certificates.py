@@ -279,6 +279,8 @@ class _Case:
         if counted is None:
             self.missing.append(f"the {self.gate} gate gave no byte counts")
         else:
+            if not any(name.endswith("_kernel") for name in counted.data["counts"]):
+                self.missing.append(f"no kernel or device counts beside the {self.gate} gate")
             if not _counts_agree(counted):
                 self.wrong.append(f"the {self.gate} gate's counts differ from the kernel's: {counted.data['counts']}")
             for name in ("unannounced", "ambiguous"):
@@ -291,9 +293,25 @@ class _Case:
             self.missing.append(problem)
 
     def _transport_problem(self) -> str | None:
-        """Why it is not proven that the other writes went by the direct connections, and by nothing else."""
+        """Why it is not proven that the writes went by the transport that is claimed, and by nothing else."""
         if self.hold.write is None:
             return None
+        return self._devices_problem() if self.history.header.transport == "rdma" else self._sockets_problem()
+
+    def _devices_problem(self) -> str | None:
+        """Mooncake falls back to TCP without a word: only the device's own count shows what it wrote."""
+        rails = {event.instance: event for event in self.history.by_kind["rails"]}
+        for writer in sorted({write.posted.instance for write in self.history.derived(Writes)}):
+            if writer not in rails:
+                return f"{writer} gave no count of its RDMA devices"
+            landed, expected = rails[writer].data["landed"], rails[writer].data["expected"]
+            if landed is None:
+                return f"nothing counts what {writer}'s RDMA devices wrote for it"
+            if landed != expected:
+                return f"{writer}'s RDMA devices wrote {landed:,} bytes, its completed writes are {expected:,}"
+        return None
+
+    def _sockets_problem(self) -> str | None:
         writers = {
             write.posted.instance for write in self.history.derived(Writes) if write.posted.data["lane"] == "direct"
         }

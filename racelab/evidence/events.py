@@ -107,6 +107,7 @@ KINDS: dict[str, Kind] = {
     "scan": Kind("pages never granted still hold this epoch's pattern", ("pages", "foreign")),
     "quiesced": Kind("the instance at rest", ("pool", "states", "leftovers")),
     "sockets": Kind("bytes on the data connections: the kernel's count and ours", ("lanes", "acked", "expected")),
+    "rails": Kind("bytes that RDMA devices wrote for this process: theirs and ours", ("rails", "landed", "expected")),
     # gates
     "armed": Kind("a gate watches for what matches", ("hold", "gate", "match", "count")),
     "held": Kind("something real stopped at the gate", ("hold", "what")),
@@ -116,6 +117,15 @@ KINDS: dict[str, Kind] = {
     "dropped": Kind("a held thing was lost", ("hold", "what")),
     "unlanded": Kind("a gated write could not be delivered to the target", ("hold", "what", "why")),
     "counted": Kind("the gate's own byte counts beside the kernel's", ("gate", "counts")),
+    # queue pairs of an RDMA transport, as the verbs gate sees them
+    "queue-pair": Kind("a queue pair's state, or its end", ("owner", "device", "qp", "state", "peer")),
+    "registration": Kind(
+        "memory was registered, or is not any more", ("owner", "device", "key", "address", "bytes", "valid")
+    ),
+    "work-request": Kind(
+        "a request that was stopped, or came behind one, went further",
+        ("owner", "qp", "peer", "n", "move", "opcode", "key", "address", "bytes", "status"),
+    ),
     # recorder
     "lost": Kind("events that the bounded recorder had to let go", ("count",)),
 }

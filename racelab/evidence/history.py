@@ -32,7 +32,7 @@ class Header(msgspec.Struct, kw_only=True):
 
     `solo` maps a request to the tokens that it gave alone; `certificates` are those of
     `racelab.evidence.certificates`, as plain data; `expected` is the verdict that the scenario
-    states for this policy.
+    states for this policy; `simulated` says what stands in for hardware, if anything does.
     """
 
     schema: str = SCHEMA
@@ -43,6 +43,7 @@ class Header(msgspec.Struct, kw_only=True):
     without: list[str] = []
     cluster: str = "local"
     transport: str = "tcp"
+    simulated: str | None = None
     seed: int = 0
     expected: str | None = None
     solo: dict[str, list[int]] = {}

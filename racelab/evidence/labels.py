@@ -24,6 +24,7 @@ SYNTHETIC = "synthetic"
 
 TRANSPORT_DEADLINES_MS: dict[str, dict[str, int]] = {
     "tcp": {"MC_TRANSFER_TIMEOUT": 30_000, "MC_TCP_PROGRESS_TIMEOUT_SEC": 30_000},
+    "rdma": {"MC_TRANSFER_TIMEOUT": 30_000},
 }
 """After which the transport gives a write up, by transport: Mooncake 0.3.13's defaults. Each is one
 environment variable (in seconds there); the effect of either is a completion that is not `ok`."""

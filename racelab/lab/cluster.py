@@ -28,11 +28,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """`ray` is `local` (a private Ray is started) or the address of a running one; `broker` is
-    `embedded` or HOST:PORT; `hub-host` is the address at which processes reach the conductor."""
+    `embedded` or HOST:PORT; `hub-host` is the address at which processes reach the conductor. With
+    `simulated` a software device of so many `rails` stands in for each instance's NICs."""
 
     cluster: str
     about: str = ""
-    transport: Literal["tcp"] = "tcp"
+    transport: Literal["tcp", "rdma"] = "tcp"
+    simulated: Literal["", "softhca"] = ""
+    rails: int = 2
     hub_host: str = "127.0.0.1"
     ray: str = "local"
     broker: str = "embedded"

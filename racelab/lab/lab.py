@@ -1,6 +1,7 @@
 """The lab: the running processes of a scenario, started once and proven clean between runs.
 
-conductor (here) -- hub -- prefill, decode (Ray actors), broker, wire gate, bus gate
+conductor (here) -- hub -- prefill, decode (Ray actors), broker, bus gate, and the gate of the transport's
+writes (wire or verbs)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from racelab.channel.hub import Hub
 from racelab.errors import DirtyLabError
 from racelab.evidence.recorder import Recorder
-from racelab.gates import Injector
+from racelab.gates import INSTANCE_VARIABLE, Injector
 from racelab.lab.children import Child
 from racelab.lab.cluster import ROLES, Cluster
 from racelab.lab.ray_cluster import RayCluster
@@ -33,7 +34,7 @@ class Lab:
     def __init__(self, cluster: Cluster, target: Target, injectors: Iterable[Injector], logs: Path) -> None:
         self.target = target
         self.cluster = cluster
-        self.gates = {injector.name: injector for injector in injectors}
+        self.gates = {injector.name: injector for injector in injectors if injector.serves(cluster.transport)}
         self.engines = list(ROLES)
         self.recorder = Recorder("conductor")
         self.hub = Hub(self.recorder, cluster.hub_host)
@@ -49,7 +50,7 @@ class Lab:
                 self._start_bus()
             with self._phase("ray"):
                 self._ray.start()
-            self._start_engines()
+            self._start_instances()
         except BaseException:
             self.close()
             raise
@@ -87,10 +88,18 @@ class Lab:
         self._spawn_gate("bus", ["--broker", address])
         self._wait_for("bus")
 
-    def _start_engines(self) -> None:
+    def _start_instances(self) -> None:
+        """Instances and the gate of their writes: the gate first if it preloads, else once it knows its target."""
+        gate = next(gate for gate in self.gates.values() if gate.subject == "write")
+        if gate.preloads:
+            with self._phase("gates"):
+                simulated = ["--simulated", self.cluster.simulated] if self.cluster.simulated else []
+                self._spawn_gate(gate.name, [*simulated, "--rails", str(self.cluster.rails)])
+                self._wait_for(gate.name)
         with self._phase("instances"):
             for role in ROLES:
                 place = self.cluster.instances[role]
+                preloaded = self.hub.peers[gate.name].facts["environment"] if gate.preloads else {}
                 self._ray.spawn(
                     self.target.entry,
                     role,
@@ -101,15 +110,17 @@ class Lab:
                         "transport": self.cluster.transport,
                         "device": place.device,
                     },
+                    preloaded | {INSTANCE_VARIABLE: role},
                 )
             self._wait_for(*ROLES)
-        with self._phase("gates"):
-            self._spawn_gate("wire", ["--target", str(self.hub.peers["decode"].facts["segment"])])
-            self._wait_for("wire")
+        with self._phase("introductions"):
+            if not gate.preloads:
+                self._spawn_gate(gate.name, ["--target", str(self.hub.peers["decode"].facts["segment"])])
+                self._wait_for(gate.name)
             bus = self.hub.peers["bus"].facts["mqtt"]
             self.hub.call_all(self.engines, "join_bus", address=bus, lab=self.hub.token[:8])
-            wire = self.hub.peers["wire"].facts
-            self.hub.call("prefill", "use_gate", segment=wire["segment"], announce=wire["announce"])
+            facts = self.hub.peers[gate.name].facts
+            self.hub.call("prefill", "use_gate", segment=facts.get("segment", ""), announce=facts["announce"])
 
     def _spawn_gate(self, name: str, arguments: list[str]) -> None:
         port = self.cluster.gate_ports.get(name)
@@ -151,7 +162,7 @@ class Lab:
         self._end_processes()
         self._ray.end()
         self._start_bus()
-        self._start_engines()
+        self._start_instances()
 
     # -- between runs
 

@@ -104,15 +104,15 @@ class RayCluster:
                 next="compare the resources in the cluster file with `ray status`",
             )
 
-    def spawn(self, entry: str, role: str, options: dict[str, str]) -> None:
-        """Start the instance's process; it connects to the hub by itself."""
+    def spawn(self, entry: str, role: str, options: dict[str, str], variables: dict[str, str]) -> None:
+        """Start the instance's process with these environment variables; it connects to the hub by itself."""
         assert self._group is not None, "start comes before spawn"
         place = self._cluster.instances[role]
         index = list(self._cluster.instances).index(role)
         actor = InstanceActor.options(  # type: ignore[attr-defined]  # ray.remote adds it
             resources=place.resources,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
-            runtime_env={"env_vars": ENVIRONMENT | place.environment},
+            runtime_env={"env_vars": ENVIRONMENT | variables | place.environment},
         ).remote()
         pid = actor.pid.remote()
         self._actors[role] = (actor, actor.run.remote(entry, role, options), pid)

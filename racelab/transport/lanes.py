@@ -1,9 +1,8 @@
-"""Which lane a one-sided write takes, and how the wire gate learns whose write it is.
+"""Which lane a one-sided write takes, and how a gate learns whose write it is.
 
-A lane is the name under which the writer opens the receiver's memory. `direct` is the receiver's
-own; the gate's is a second name for the same memory. A write that some hold wants is announced to
-the gate and then goes by the gate's name; every other write goes direct, so that it costs what it
-would cost with no gate at all.
+A lane is a way to the receiver's memory (racelab.transport.paths). `direct` is the shortest; a write
+that some hold wants is announced to the gate and then takes the hold's lane; every other write goes
+direct, so that it costs what it would cost with no gate at all.
 
 Both ends count writes against the same rules with the same code, `Lanes.choose`: the writer in
 the order in which it posts, the gate in the order in which it hears of them, which is the same.
@@ -89,13 +88,11 @@ class Announcer:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
             answer = read_exactly(self._socket, _LENGTH.size)
         except TimeoutError:
-            raise BoundError(
-                f"the wire gate did not acknowledge {len(writes)} writes in {self.bound_s:.0f} s"
-            ) from None
+            raise BoundError(f"the gate did not acknowledge {len(writes)} writes in {self.bound_s:.0f} s") from None
         except OSError:
             answer = b""
         if len(answer) < _LENGTH.size:
-            raise PeerDiedError("the wire gate", "an announcement")
+            raise PeerDiedError("the gate", "an announcement")
         assert _LENGTH.unpack(answer) == (len(writes),)
 
     def close(self) -> None:

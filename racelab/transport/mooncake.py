@@ -1,8 +1,8 @@
 """Mooncake's TransferEngine as the engines use it: registered regions, posted writes, completions.
 
 Every write publishes its identity (a `posted` event) before it is submitted, and takes one of two
-lanes: `direct` to the target's own segment, or `wire` through the gate, chosen beforehand so that
-a write that nobody wants to hold never meets the gate. https://github.com/kvcache-ai/Mooncake
+lanes: `direct`, or that of the hold that wants it (racelab.transport.paths), chosen beforehand so
+that a write that nobody wants to hold never waits for one. https://github.com/kvcache-ai/Mooncake
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 from racelab.errors import LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
-from racelab.transport.metadata import data_port
-from racelab.transport.sockets import own_to
-from racelab.transport.tcp_layout import HEADER
+from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
 
 METADATA = "P2PHANDSHAKE"
-LANES_PER_PEER = 16
-ENVIRONMENT = {"MC_TCP_LANES_PER_PEER": str(LANES_PER_PEER), "GLOG_minloglevel": "2"}
-"""What a process needs in its environment before it imports the engine. Time-outs stay at their defaults."""
+ENVIRONMENT = {"MC_TCP_LANES_PER_PEER": str(LANES_MAX), "GLOG_minloglevel": "2", "MC_DISABLE_METACACHE": "1"}
+"""What a process needs in its environment before it imports the engine. Time-outs stay at their defaults.
+
+Memory is registered anew for each run; a writer that kept the old keys would write with them first, and
+over RDMA lose its connection by that.
+"""
 
 SYSTEM_LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4"}
 
@@ -57,6 +58,7 @@ class _Batch:
 
     name: str
     writes: tuple[Write, ...]
+    engine: Any
     pending: list[int]
     code: int = 1
 
@@ -69,16 +71,15 @@ class Transport:
 
     def __init__(self, host: str, recorder: Recorder, *, protocol: str = "tcp", device: str = "") -> None:
         self._recorder = recorder
-        self._engine = _engine()
-        code = self._engine.initialize(host, METADATA, protocol, device)
-        if code != 0:
-            raise LabError(f"Mooncake does not start on {host} over {protocol}: code {code}", next="racelab doctor")
+        self._engine = _started(host, protocol, device)
         self.segment = f"{host}:{self._engine.get_rpc_port()}"
         self.lanes = Lanes()
-        self._direct_bytes: dict[str, int] = {}
-        self._data_ports: dict[str, int] = {}
+        self._path: WritePath
+        if protocol == "rdma":
+            self._path = RdmaPath(recorder, lambda: _started(host, protocol, device))
+        else:
+            self._path = TcpPath(recorder, self._engine)
         self._announcer: Announcer | None = None
-        self._gate_segment = ""
         self._regions: list[int] = []
         self._batches: list[_Batch] = []
         self._count = 0
@@ -89,29 +90,39 @@ class Transport:
         for address, size_bytes in regions:
             if self._engine.register_memory(address, size_bytes) != 0:
                 raise LabError(f"Mooncake refuses to register {size_bytes} bytes at {address:#x}")
+            self._path.register(address, size_bytes)
             self._regions.append(address)
 
     def unregister(self) -> None:
         """Take back every registration."""
         for address in self._regions:
             self._engine.unregister_memory(address)
+            self._path.unregister(address)
         self._regions.clear()
 
     def use_gate(self, segment: str, announce: str) -> None:
-        """Where writes on the `wire` lane go, and where they are announced first."""
-        self._gate_segment = segment
+        """Where writes that a hold wants go, if the gate has a name, and where they are announced first."""
+        self._path.use_gate(segment)
         self._announcer = Announcer(announce)
 
     def post(self, segment: str, writes: list[Write]) -> None:
         """Submit writes of one attempt to a peer's segment, each on its lane; completions come from `poll`."""
-        gated = [write for write in writes if self.lanes.choose(write.identity)]
-        direct = [write for write in writes if write not in gated] if gated else writes
+        direct: list[Write] = []
+        by_hold: dict[str, list[Write]] = {}
+        for write in writes:
+            hold = self.lanes.choose(write.identity)
+            (direct if hold is None else by_hold.setdefault(hold, [])).append(write)
         if direct:
-            size = sum(HEADER.size + write.identity.bytes for write in direct)
-            self._direct_bytes[segment] = self._direct_bytes.get(segment, 0) + size
-            self._submit(segment, "direct", direct)
-        if gated:
-            self._submit(self._gate_segment, "wire", gated)
+            self._path.goes_direct(segment, [write.identity for write in direct])
+            self._submit(self._engine, segment, "direct", direct)
+        for hold, gated in by_hold.items():
+            engine, name = self._path.lane(hold, segment)
+            self._submit(engine, name, self._path.gated_lane, gated)
+
+    def forget_lanes(self) -> None:
+        """A new incarnation: no hold wants anything."""
+        self.lanes.forget()
+        self._path.forget_holds()
 
     def poll(self) -> list[Completion]:
         """Batches that the API has finished since the last call."""
@@ -123,7 +134,7 @@ class Transport:
     def _finished(self, batch: _Batch) -> bool:
         """Ask for every write that is not terminal yet: a terminal answer frees its handle."""
         for handle in list(batch.pending):
-            code = self._engine.transfer_check_status(handle) if handle else -1
+            code = batch.engine.transfer_check_status(handle) if handle else -1
             if code != 0:
                 batch.pending.remove(handle)
                 batch.code = min(batch.code, code)
@@ -131,6 +142,8 @@ class Transport:
 
     def _complete(self, batch: _Batch) -> Completion:
         completion = Completion(batch.name, batch.writes, _STATUS.get(batch.code, "failed"), batch.code)
+        if completion.status == "ok":
+            self._path.succeeded([write.identity for write in batch.writes])
         about = batch.writes[0].identity
         self._recorder.record(
             "completed",
@@ -149,15 +162,8 @@ class Transport:
         return sum(len(batch.writes) for batch in self._batches)
 
     def record_sockets(self) -> None:
-        """Record what the kernel counted on our connections to peers that were written directly.
-
-        Each counts from its first byte, so expected and acked are sums over the engine's life.
-        """
-        for segment, expected in self._direct_bytes.items():
-            port = self._data_ports.setdefault(segment, data_port(segment))
-            seen = own_to(port)
-            acked = sum(one.acked for one in seen)
-            self._recorder.record("sockets", lanes=len(seen), acked=acked, expected=expected)
+        """Record what the kernel or the RDMA device counted for this process, beside what was written."""
+        self._path.record()
 
     def close(self) -> None:
         """Take back registrations and hang up on the gate."""
@@ -165,12 +171,12 @@ class Transport:
         if self._announcer is not None:
             self._announcer.close()
 
-    def _submit(self, segment: str, lane: str, writes: list[Write]) -> None:
+    def _submit(self, engine: Any, segment: str, lane: str, writes: list[Write]) -> None:
         self._count += 1
         batch = f"b{self._count}"
         for write in writes:
             self._record_post(write, batch, lane)
-        if lane == "wire":
+        if lane != "direct":
             assert self._announcer is not None, "a lane was armed before the gate was known"
             self._announcer.announce(
                 [write.identity for write in writes],
@@ -179,12 +185,10 @@ class Transport:
                 sender=self._recorder.instance,
             )
         handles = [
-            self._engine.transfer_submit_write(
-                segment, write.source_address, write.identity.address, write.identity.bytes
-            )
+            engine.transfer_submit_write(segment, write.source_address, write.identity.address, write.identity.bytes)
             for write in writes
         ]
-        self._batches.append(_Batch(batch, tuple(writes), handles))
+        self._batches.append(_Batch(batch, tuple(writes), engine, handles))
 
     def _record_post(self, write: Write, batch: str, lane: str) -> None:
         identity = write.identity
@@ -204,6 +208,15 @@ class Transport:
             source_page=write.source_page,
             fingerprint=write.fingerprint,
         )
+
+
+def _started(host: str, protocol: str, device: str) -> Any:
+    """One more TransferEngine, running."""
+    engine = _engine()
+    code = engine.initialize(host, METADATA, protocol, device)
+    if code != 0:
+        raise LabError(f"Mooncake does not start on {host} over {protocol}: code {code}", next="racelab doctor")
+    return engine
 
 
 def _engine() -> Any:

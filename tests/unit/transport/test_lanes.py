@@ -108,7 +108,7 @@ def test_an_announcement_arrives_whole_and_waits_for_its_acknowledgement(gate: s
 def test_a_gate_that_hangs_up_has_died(gate: socket.socket) -> None:
     with closing(announcer_to(gate)) as announcer:
         gate.accept()[0].close()
-        with pytest.raises(PeerDiedError, match="wire gate died"):
+        with pytest.raises(PeerDiedError, match="the gate died"):
             announcer.announce([write()], seq=1, hlc=1, sender="prefill")
 
 

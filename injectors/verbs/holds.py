@@ -1,0 +1,197 @@
+"""What the verbs gate holds: writes that were announced and wanted, and how far each has come.
+
+A write is one work request, or several where the transport cuts it into slices; it is held once all of
+its bytes have stopped, and has landed once all of them were acknowledged by the responder.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from injectors.verbs.layout import MOVES, STATUSES, Message
+from racelab.errors import LabError
+from racelab.evidence.recorder import Recorder
+from racelab.transport.lanes import Lanes, WriteIdentity
+
+GATE = "verbs"
+
+_ENDS = {
+    "flushed": "its queue pair went into ERR before it was handed to the device",
+    "lost": "its queue pair was reset or destroyed, or its packets were lost",
+}
+
+
+@dataclass
+class Watched:
+    """A write that a hold wants; `sender` is the instance that posts it, `watch` its number at the gate there."""
+
+    identity: WriteIdentity
+    hold: str
+    sender: str
+    watch: int
+    stopped_bytes: int = 0
+    landed_bytes: int = 0
+    held: bool = False
+    let_go: str | None = None
+    over: bool = False
+
+
+@dataclass
+class _Hold:
+    action: str
+    payload: str
+    open: bool = True
+    writes: list[Watched] = field(default_factory=list)
+
+
+class Holds:
+    """Shared by all threads of the gate, under one lock. `tell` sends a command to a process and waits."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._lanes = Lanes()
+        self._holds: dict[str, _Hold] = {}
+        self._watched: dict[int, Watched] = {}
+        self._watches = 0
+        self.unwatched = 0
+
+    # -- the conductor's commands
+
+    def arm(self, hold: str, match: Mapping[str, Any], count: int, action: str, payload: str) -> None:
+        """Stop the next `count` announced writes that agree with `match`."""
+        with self._lock:
+            if any(not write.over for write in self._writes(hold) if write.held):
+                raise LabError(f"hold {hold!r} still holds writes of before")
+            self._lanes.disarm(hold)
+            self._lanes.arm(hold, match, count)
+            self._holds[hold] = _Hold(action, payload)
+            self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
+
+    def let_go(self, hold: str, how: str) -> list[Watched]:
+        """End a hold: its rule ends, and what it has stopped is to be told `how` (release or drop).
+
+        A write that is watched and has not come yet passes.
+        """
+        with self._lock:
+            if hold not in self._holds:
+                known = ", ".join(self._holds) or "none"
+                raise LabError(f"no hold {hold!r} at the verbs gate; armed here: {known}")
+            self._lanes.disarm(hold)
+            self._holds[hold].open = False
+            going = [write for write in self._writes(hold) if write.let_go is None and not write.over]
+            for write in going:
+                write.let_go = how
+                if how == "release" and write.held:
+                    self._record("released", write)
+            return going
+
+    def reset(self, incarnation: int) -> dict[str, Any]:
+        """Begin an incarnation: no rules, no watches. What has stopped and is not over is named."""
+        with self._lock:
+            self._recorder.incarnation = incarnation
+            self.unwatched = 0
+            held = [write.identity.write for write in self._watched.values() if write.stopped_bytes and not write.over]
+            self._watched = {number: write for number, write in self._watched.items() if write.identity.write in held}
+            self._holds = {name: hold for name, hold in self._holds.items() if any(map(_stays, hold.writes))}
+            return {"held": held, "armed": self._lanes.forget()}
+
+    # -- what the processes say
+
+    def announce(self, sender: str, writes: Sequence[WriteIdentity]) -> list[tuple[Watched, str, str]]:
+        """Those of `writes` that a hold wants, each with its hold's action and payload."""
+        with self._lock:
+            wanted = []
+            for identity in writes:
+                name = self._lanes.choose(identity)
+                hold = self._holds.get(name or "")
+                if name is None or hold is None or not hold.open:
+                    continue
+                self._watches += 1
+                write = Watched(identity, name, sender, self._watches)
+                self._watched[write.watch] = write
+                hold.writes.append(write)
+                wanted.append((write, hold.action, hold.payload))
+            return wanted
+
+    def moved(self, message: Message) -> None:
+        """A work request of a watched write has come further."""
+        with self._lock:
+            write = self._watched.get(message.watch)
+            if write is None or write.over:
+                return
+            handle: Callable[[Watched, Message], None] | None = getattr(self, f"_{MOVES[message.state]}", None)
+            if handle is not None:
+                handle(write, message)
+
+    def process_ended(self, name: str) -> None:
+        """What has stopped in a process ends with it."""
+        with self._lock:
+            for write in self._watched.values():
+                if write.sender == name and write.stopped_bytes and not write.over:
+                    self._end(write, "unlanded", why=f"{name} has ended, and the request with it")
+
+    # -- the moves; the lock is held
+
+    def _queued(self, write: Watched, message: Message) -> None:
+        write.stopped_bytes += message.size
+        if write.stopped_bytes >= write.identity.bytes and not write.held:
+            write.held = True
+            self._record("held", write)
+
+    def _completed(self, write: Watched, message: Message) -> None:
+        if message.status == 0:
+            self._land(write, message.size)
+        elif self._holds[write.hold].action == "hold" and write.let_go != "drop":
+            self._end(write, "unlanded", why=STATUSES.get(message.status, f"status {message.status}"))
+
+    def _late(self, write: Watched, message: Message) -> None:
+        if message.status == 0:
+            self._land(write, message.size)
+        else:
+            self._end(write, "unlanded", why="the responder's queue pair or registration had ended: it was fenced")
+
+    def _flushed(self, write: Watched, message: Message) -> None:
+        self._end(write, "unlanded", why=_ENDS["flushed"])
+
+    def _lost(self, write: Watched, message: Message) -> None:
+        if write.let_go == "drop" or self._holds[write.hold].action == "fail":
+            self._end(write, "dropped")
+        else:
+            self._end(write, "unlanded", why=_ENDS["lost"])
+
+    def _land(self, write: Watched, size: int) -> None:
+        write.landed_bytes += size
+        if write.landed_bytes >= write.identity.bytes:
+            self._end(write, "landed", code=0)
+
+    def _end(self, write: Watched, kind: str, **data: Any) -> None:
+        write.over = True
+        self._record(kind, write, **data)
+
+    def _writes(self, hold: str) -> list[Watched]:
+        return self._holds[hold].writes if hold in self._holds else []
+
+    def _record(self, kind: str, write: Watched, **data: Any) -> None:
+        identity = write.identity
+        self._recorder.record(
+            kind,
+            identity.request,
+            identity.attempt,
+            identity.page,
+            identity.gen,
+            hold=write.hold,
+            what=identity.write,
+            address=identity.address,
+            bytes=identity.bytes,
+            layer=identity.layer,
+            chunk=identity.chunk,
+            **data,
+        )
+
+
+def _stays(write: Watched) -> bool:
+    return bool(write.stopped_bytes) and not write.over
