@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from racelab.errors import EXIT_INPUT, EXIT_LAB, RacelabError, UsageError
+from racelab.errors import EXIT_EXPECTED, EXIT_INPUT, EXIT_LAB, EXIT_UNEXPECTED, RacelabError, UsageError
 
 app = typer.Typer(
     name="racelab",
@@ -172,12 +172,14 @@ def report(
 @app.command(
     **_help(
         "Check a TLA+ model with TLC and write its counterexample.",
-        "racelab model scenarios/models/PageLifecycle.tla -o counterexample.txt",
+        "racelab model scenarios/models/PdLedger.tla",
+        "racelab model scenarios/models/PdLedger.tla --without drain-before-free -o counterexample.txt",
     )
 )
 def model(
     module: Annotated[Path, typer.Argument(help="The TLA+ module.")],
     config: Annotated[Path | None, typer.Option(help="TLC's configuration; beside the module if left out.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A guard to take away; may be repeated.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the counterexample here.")] = None,
     jar: Annotated[Path | None, typer.Option(help="A tla2tools.jar of your own.")] = None,
     java: Annotated[Path | None, typer.Option(help="A java of your own.")] = None,
@@ -186,11 +188,39 @@ def model(
     """Check a model with TLC."""
     from racelab.model.tlc import check_model
 
-    result = check_model(module, config, output, jar=jar, java=java, progress=None if json else _progress)
+    result = check_model(
+        module, config, output, without=without or (), jar=jar, java=java, progress=None if json else _progress
+    )
     if json:
         _print_json(msgspec.to_builtins(result))
     else:
         typer.echo(result.in_words())
+
+
+@app.command(
+    **_help(
+        "Replay recorded runs through the specification: is every event explained by a step of the model?",
+        "racelab validate results/runs/clean-serving/latest",
+        "racelab validate RUN RUN --tlc --json",
+    )
+)
+def validate(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of a scenario's runs.")],
+    tlc: Annotated[bool, typer.Option("--tlc", help="Replay through TLC too.")] = False,
+    model: Annotated[Path | None, typer.Option(help="A TLA+ module for TLC in place of PdLedger.tla.")] = None,
+    jar: Annotated[Path | None, typer.Option(help="A tla2tools.jar of your own.")] = None,
+    java: Annotated[Path | None, typer.Option(help="A java of your own.")] = None,
+    json: Json = False,
+) -> None:
+    """Replay runs through the specification."""
+    from racelab.model.validate import validate
+
+    validated = validate(runs, with_tlc=tlc, model=model, jar=jar, java=java)
+    if json:
+        _print_json(validated.to_json())
+    else:
+        typer.echo(validated.in_words())
+    raise typer.Exit(EXIT_EXPECTED if validated.ok else EXIT_UNEXPECTED)
 
 
 @app.command(

@@ -20,7 +20,10 @@ from racelab.evidence.history import History
 from racelab.model.spec.state import DECODE, FAULTS, PREFILL, Config, Effect, Shape
 
 ASIDE = frozenset(
-    "run-started phase step step-done blocked gave-up died region look scan sockets armed counted lost ledger-violation".split()
+    {
+        *("run-started", "phase", "step", "step-done", "blocked", "gave-up", "died"),
+        *("region", "look", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
+    }
 )
 """Kinds that say nothing of the system's own steps."""
 

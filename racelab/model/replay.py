@@ -9,31 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Literal
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.model import boundary
+from racelab.model.refusal import Refusal, Refused, difference_of, say
 from racelab.model.spec.actions import Action, Step, enabled, take
-from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, Side, State, Ticket, Write, initial
-
-Gap = Literal["specification gap", "harness gap", "engine bug"]
-"""What a refusal means: the specification does not know of it, the record is at fault, or the engine is."""
-
-ENABLED_SHOWN = 12
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The first event that no action explains; `event` is None at the end of the history."""
-
-    event: Event | None
-    gap: Gap
-    why: str
-    expected: tuple[str, ...]
-    """what would have been accepted: the effect that is due, or the actions that are enabled"""
-    difference: tuple[str, ...]
-    """the part of the state that contradicts the event"""
+from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, Side, State, Write, initial
 
 
 @dataclass(frozen=True)
@@ -53,13 +35,6 @@ class _Due:
     of: str
 
 
-class _Refusal(Exception):
-    def __init__(self, gap: Gap, why: str) -> None:
-        super().__init__(why)
-        self.gap: Gap = gap
-        self.why = why
-
-
 class Replay:
     """`run` gives the number of accepted boundary events and the refusal, if there is one; `taken` is the way."""
 
@@ -68,6 +43,8 @@ class Replay:
         self.state: State = initial(self.config)
         self.taken: list[Taken] = []
         self.accepted = 0
+        self.not_enabled: Action | None = None
+        """the action that the refused event would have begun"""
         self._history = history
         self._due: dict[str, list[_Due]] = defaultdict(list)
         self._writes: dict[str, Write] = {}
@@ -86,18 +63,20 @@ class Replay:
                 self._numbers.check(event)
                 if event.kind in boundary.ASIDE:
                     if event.kind == "lost":
-                        raise _Refusal("harness gap", f"the recorder lost {event.data['count']} event(s)")
+                        raise Refusal("harness gap", f"the recorder lost {event.data['count']} event(s)")
                     continue
                 if not boundary.is_boundary(event.kind):
-                    raise _Refusal("specification gap", f"the specification knows no event {event.kind!r}")
+                    raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 self._accept(event)
-            except _Refusal as refusal:
+            except Refusal as refusal:
                 return self._refused(event, refusal)
             self.accepted += 1
         for instance, due in self._due.items():
             if due:
-                refusal = _Refusal("harness gap", f"the history ends, and {instance} has not reported {_say(due[-1].effects[0])}")
-                return self._refused(None, refusal)
+                unfinished = Refusal(
+                    "harness gap", f"the history ends, and {instance} has not reported {say(due[-1].effects[0])}"
+                )
+                return self._refused(None, unfinished)
         return None
 
     # -- one event
@@ -108,14 +87,14 @@ class Replay:
             return
         queues = event.kind == "completed" and all(pending.of == "Complete" for pending in due)
         if due and not queues and event.kind not in boundary.NESTED:
-            raise _Refusal("engine bug", f"{event.instance} must report {_say(due[-1].effects[0])} first")
+            raise Refusal("engine bug", f"{event.instance} must report {say(due[-1].effects[0])} first")
         begin = _BEGIN.get(event.kind)
         if begin is not None:
             begin(self, event)
         elif event.kind in _OBSERVE:
             _OBSERVE[event.kind](self, event)
         else:
-            raise _Refusal("engine bug", f"no action reports {event.kind} here")
+            raise Refusal("engine bug", f"no action reports {event.kind} here")
 
     def _is_due(self, event: Event, due: list[_Due]) -> bool:
         """Whether the event is the next effect of the action in progress; writes may be posted in any order."""
@@ -129,7 +108,7 @@ class Replay:
                 return False
             place += 1
         if event.kind == "grant-closed" and event.data["by"] != due[-1].cause:
-            raise _Refusal("engine bug", f"the evidence is {due[-1].cause}")
+            raise Refusal("engine bug", f"the evidence is {due[-1].cause}")
         del effects[place]
         if not effects:
             due.pop()
@@ -141,12 +120,12 @@ class Replay:
         if event.kind == "posted":
             name = event.data["write"]
             if name in self._writes:
-                raise _Refusal("harness gap", f"{name} was posted before")
+                raise Refusal("harness gap", f"{name} was posted before")
             self._writes[name] = self._write(event)
         elif event.kind == "sent":
             name = event.data["id"]
             if name in self._messages:
-                raise _Refusal("harness gap", f"{name} was sent before")
+                raise Refusal("harness gap", f"{name} was sent before")
             key = (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
             self._messages[name] = next(message for message in self.state.net if message[:4] == key)
 
@@ -167,7 +146,8 @@ class Replay:
         except (KeyError, IndexError):
             step = None
         if step is None:
-            raise _Refusal("engine bug", f"{action} is not enabled here")
+            self.not_enabled = action
+            raise Refusal("engine bug", f"{action} is not enabled here")
         self.state = step.state
         self.taken.append(Taken(step, event))
         if event is None or not step.effects:
@@ -179,7 +159,7 @@ class Replay:
             return
         due.append(_Due(list(step.effects), event.data.get("id"), action.name))
         if not self._is_due(event, due):
-            raise _Refusal("engine bug", f"{action} reports {_say(step.effects[0])}")
+            raise Refusal("engine bug", f"{action} reports {say(step.effects[0])}")
 
     def _begin_own(self, event: Event, name: str) -> None:
         self._take(Action(name, (event.request, event.attempt)), event)
@@ -198,7 +178,7 @@ class Replay:
 
     def _granted(self, event: Event) -> None:
         if event.instance != PREFILL:
-            raise _Refusal("engine bug", "no action begins with a grant on decode")
+            raise Refusal("engine bug", "no action begins with a grant on decode")
         place = self.config.place.get(event.request or "", 0)
         jobs = self.state.jobs[place] if self.state.jobs else ()
         posted = jobs[(event.attempt or 0) - 1].posted if 0 < (event.attempt or 0) <= len(jobs) else 0
@@ -208,18 +188,18 @@ class Replay:
         ok = event.data["status"] == "ok"
         writes = [self._posted(event, name) for name in event.data["writes"]]
         if any((write.request, write.attempt) != (event.request, event.attempt) for write in writes):
-            raise _Refusal("engine bug", "the writes are of another attempt")
+            raise Refusal("engine bug", "the writes are of another attempt")
         for name, write in zip(event.data["writes"], writes, strict=True):
             if ok and write in self.state.wire:
                 self._take(Action("Land", (write,)), None)
                 self._landed.add(name)
-        done = frozenset((write.index, write.layer) for write in writes)
+        done = frozenset((write.nth, write.layer) for write in writes)
         self._take(Action("Complete", (event.request, event.attempt, done, ok)), event)
 
     def _retire(self, event: Event) -> None:
         """A page goes without its holder's doing: its drain has run out, or it is evicted."""
         if event.page is None or not 0 <= event.page < len(self._side(event).pages):
-            raise _Refusal("engine bug", f"no action reports {event.kind} here")
+            raise Refusal("engine bug", f"no action reports {event.kind} here")
         if event.instance == DECODE and self.state.decode.pages[event.page].state == "SHARED":
             self._take(Action("Evict", (event.page,)), event)
         else:
@@ -248,20 +228,20 @@ class Replay:
     def _pool(self, event: Event) -> None:
         side = self._side(event)
         if self.taken:
-            raise _Refusal("specification gap", "a second incarnation of an instance")
+            raise Refusal("specification gap", "a second incarnation of an instance")
         if tuple(event.data["free"]) != side.free:
-            raise _Refusal("specification gap", f"the allocator's first order is {list(side.free)}")
+            raise Refusal("specification gap", f"the allocator's first order is {list(side.free)}")
 
     def _queued(self, event: Event) -> None:
         shape = self.config.shapes[event.request or ""]
         side, needs = self._side(event), shape.pages if event.instance == DECODE else shape.granted
         queue = self.state.queue if event.instance == DECODE else self.state.waiting
         if queue[:1] != ((event.request, event.attempt),):
-            raise _Refusal("engine bug", f"the first in the queue is {queue[0] if queue else 'nobody'}")
+            raise Refusal("engine bug", f"the first in the queue is {queue[0] if queue else 'nobody'}")
         if event.data["needs"] != needs or event.data["free"] != len(side.free):
-            raise _Refusal("engine bug", f"it needs {needs} pages and {len(side.free)} are free")
+            raise Refusal("engine bug", f"it needs {needs} pages and {len(side.free)} are free")
         if take(self.config, self.state, Action("Admit" if event.instance == DECODE else "Accept", queue[0])):
-            raise _Refusal("engine bug", "it could be admitted")
+            raise Refusal("engine bug", "it could be admitted")
 
     def _at_gate(self, event: Event) -> None:
         if event.data["what"] in self._messages:
@@ -274,58 +254,35 @@ class Replay:
         states = Counter(page.state for page in side.pages if page.state != "FREE")
         states["FREE"] = len(side.free)
         if event.data["states"] != dict(states):
-            raise _Refusal("engine bug", f"the pages are {dict(states)}")
+            raise Refusal("engine bug", f"the pages are {dict(states)}")
 
     def _message(self, event: Event, name: str) -> Message:
         message = self._messages.get(name)
         if message is None:
-            raise _Refusal("harness gap", f"no message {name} has been sent")
+            raise Refusal("harness gap", f"no message {name} has been sent")
         if (message.request, message.attempt) != (event.request, event.attempt):
-            raise _Refusal("harness gap", f"{name} is of {message.request}/{message.attempt}")
+            raise Refusal("harness gap", f"{name} is of {message.request}/{message.attempt}")
         return message
 
     def _posted(self, event: Event, name: str) -> Write:
         write = self._writes.get(name)
         if write is None:
-            raise _Refusal("harness gap", f"no write {name} has been posted")
+            raise Refusal("harness gap", f"no write {name} has been posted")
         subject = (write.request, write.attempt, write.page, write.gen)
         if event.page is not None and subject != (event.request, event.attempt, event.page, event.gen):
-            raise _Refusal("harness gap", f"{name} is of {write.request}/{write.attempt} to page {write.page} gen {write.gen}")
+            raise Refusal(
+                "harness gap", f"{name} is of {write.request}/{write.attempt} to page {write.page} gen {write.gen}"
+            )
         return write
 
-    # -- a refusal
-
-    def _refused(self, event: Event | None, refusal: _Refusal) -> Refused:
+    def _refused(self, event: Event | None, refusal: Refusal) -> Refused:
         due = self._due[event.instance] if event else [pending for rest in self._due.values() for pending in rest]
         if due:
-            expected: tuple[str, ...] = (_say(due[-1].effects[0]),)
+            expected: tuple[str, ...] = (say(due[-1].effects[0]),)
         else:
             expected = tuple(str(step.action) for step in enabled(self.config, self.state))
-        return Refused(event, refusal.gap, refusal.why, expected, tuple(self._difference(event)))
-
-    def _difference(self, event: Event | None) -> list[str]:
-        """What the state says of the subject of the event."""
-        if event is None:
-            return []
-        lines = []
-        if event.page is not None and event.instance in (DECODE, PREFILL):
-            side = self._side(event)
-            if event.kind != "posted" and 0 <= event.page < len(side.pages):
-                page = side.pages[event.page]
-                holder = f" of {page.request}/{page.attempt}" if page.request else ""
-                seen = f"gen {event.gen} of {event.request}/{event.attempt}"
-                lines.append(f"page {event.page}: specified {page.state} gen {page.gen}{holder}; seen {event.kind} {seen}")
-                if event.request and Ticket(event.page, event.gen or 0, event.request, event.attempt or 0) in side.grants:
-                    lines.append("a grant of it is outstanding")
-        place = self.config.place.get(event.request or "")
-        if place is not None:
-            rows = (("decode", self.state.attempts[place]), ("prefill", self.state.jobs[place]))
-            for where, row in rows:
-                if 0 < (event.attempt or 0) <= len(row):
-                    known = row[(event.attempt or 0) - 1]._asdict()
-                    shown = {key: value for key, value in known.items() if key not in ("tickets", "pages", "sources")}
-                    lines.append(f"{event.request}/{event.attempt} on {where}: " + ", ".join(f"{k} {_plain(v)}" for k, v in shown.items()))
-        return lines
+        difference = () if event is None else difference_of(self.config, self.state, event)
+        return Refused(event, refusal.gap, refusal.why, expected, difference)
 
 
 class _Numbers:
@@ -345,23 +302,13 @@ class _Numbers:
             last = self._first[event.instance] - 1
         if event.seq != last + 1:
             what = "repeated or out of order" if event.seq <= last else f"{event.seq - last - 1} missing before it"
-            raise _Refusal("harness gap", f"event {event.seq} of {event.instance}: {what}")
+            raise Refusal("harness gap", f"event {event.seq} of {event.instance}: {what}")
         self._last[event.instance] = event.seq
         for other, seq in event.after.items():
-            if seq > self._last.get(other, seq) or (other in self._first and other not in self._last and seq >= self._first[other]):
-                raise _Refusal("harness gap", f"it had heard of event {seq} of {other}, which comes later or is missing")
-
-
-def _say(effect: Effect) -> str:
-    page = f" page {effect.page} gen {effect.gen}" if effect.page is not None else ""
-    detail = f" ({', '.join(_plain(part) for part in effect.detail)})" if effect.detail else ""
-    return f"{effect.kind} of {effect.request}/{effect.attempt}{page}{detail}"
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, frozenset):
-        return "{" + ", ".join(sorted(map(str, value))) + "}"
-    return str(value)
+            if seq > self._last.get(other, seq) or (
+                other in self._first and other not in self._last and seq >= self._first[other]
+            ):
+                raise Refusal("harness gap", f"it had heard of event {seq} of {other}, which comes later or is missing")
 
 
 _BEGIN = {

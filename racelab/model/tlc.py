@@ -75,19 +75,11 @@ def check_model(
         BoundError: TLC did not end within `timeout_s`.
     """
     tla = _existing(Path(model))
-    cfg = _existing(Path(config)) if config is not None else _default_config(tla)
+    cfg = _existing(Path(config)) if config is not None else _default_config(tla, without)
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="racelab-tlc-") as folder:
-        for module in tla.parent.glob("*.tla"):
-            shutil.copy(module, folder)
-        _configure(cfg, Path(folder) / "Run.cfg", without)
-        command = [*_java(jar, java, folder), "-workers", "1", "-fp", "0"]
-        command += ["-metadir", str(Path(folder) / "states"), "-config", "Run.cfg", tla.name]
-        code, lines = _run(command, folder, progress or (lambda line: None), timeout_s)
+    code, lines = _check(tla, cfg, without, (), jar, java, progress or (lambda line: None), timeout_s)
     seconds = round(time.monotonic() - begin, 3)
     text = "".join(_FOLDER.sub(r"\1", _MACHINE.sub(r"\1.", line)) for line in lines)
-    if code not in (OK, *VIOLATIONS):
-        raise UsageError(f"TLC cannot check this model: {_complaint(lines)}", file=tla, next="mend the model")
     if code == OK:
         return Checked("ok", None, _states(lines), seconds, None)
     trace = tlc_text.read(text, str(output or tla))[0]
@@ -95,6 +87,46 @@ def check_model(
         _write(Path(output), text)
     named = trace.property_name or trace.kind
     return Checked("violation", named, _states(lines), seconds, str(output) if output is not None else None)
+
+
+def output_of(
+    model: Path,
+    config: Path,
+    *,
+    options: Sequence[str] = (),
+    jar: str | Path | None = None,
+    java: str | Path | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> list[str]:
+    """Everything that TLC prints when it checks `model`, whatever it finds.
+
+    Raises:
+        MissingPartError, UsageError, BoundError: as `check_model`.
+    """
+    return _check(model, config, (), options, jar, java, lambda line: None, timeout_s)[1]
+
+
+def _check(
+    tla: Path,
+    cfg: Path,
+    without: Sequence[str],
+    options: Sequence[str],
+    jar: str | Path | None,
+    java: str | Path | None,
+    progress: Callable[[str], None],
+    timeout_s: float,
+) -> tuple[int, list[str]]:
+    """TLC's exit code and lines, from a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="racelab-tlc-") as folder:
+        for module in tla.parent.glob("*.tla"):
+            shutil.copy(module, folder)
+        _configure(cfg, Path(folder) / "Run.cfg", without)
+        command = [*_java(jar, java, folder), "-workers", "1", "-fp", "0", *options]
+        command += ["-metadir", str(Path(folder) / "states"), "-config", "Run.cfg", tla.name]
+        code, lines = _run(command, folder, progress, timeout_s)
+    if code not in (OK, *VIOLATIONS):
+        raise UsageError(f"TLC cannot check this model: {_complaint(lines)}", file=tla, next="mend the model")
+    return code, lines
 
 
 def _existing(path: Path) -> Path:
@@ -111,8 +143,12 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(f"cannot be written: {error.strerror}", file=path, next="give another path") from None
 
 
-def _default_config(model: Path) -> Path:
-    """MODEL.cfg; where there are only others, the message names them."""
+def _default_config(model: Path, without: Sequence[str]) -> Path:
+    """MODEL.cfg, or MODEL.without-GUARD.cfg if that guard is taken away; where there are only others, the message
+    names them."""
+    special = [model.with_name(f"{model.stem}.without-{guard}.cfg") for guard in without]
+    if len(special) == 1 and special[0].is_file():
+        return special[0]
     config = model.with_suffix(".cfg")
     others = sorted(path.name for path in model.parent.glob(f"{model.stem}.*.cfg"))
     if not config.is_file() and others:
@@ -127,7 +163,7 @@ def _configure(source: Path, target: Path, without: Sequence[str]) -> None:
     text = source.read_text(encoding="utf-8")
     for guard in without:
         constant = "".join(part.capitalize() for part in guard.split("-"))
-        text, found = re.subn(rf"(?m)^(\s*{constant}\s*=\s*)TRUE\s*$", r"\1FALSE", text)
+        text, found = re.subn(rf"(?m)^(\s*{constant}\s*=\s*)(TRUE|FALSE)\s*$", r"\1FALSE", text)
         if not found:
             raise UsageError(
                 f"no guard {guard!r} to take away: the configuration has no line '{constant} = TRUE'", file=source
@@ -230,4 +266,4 @@ def _complaint(lines: list[str]) -> str:
     return lines[-1].strip() if lines else "it said nothing"
 
 
-__all__ = ["Checked", "check_model"]
+__all__ = ["Checked", "check_model", "output_of"]

@@ -52,7 +52,7 @@ def _key(config: Config, content: Content | None) -> str | None:
     if content is None:
         return None
     keys = config.shapes[content.request].keys
-    return keys[content.index] if content.index < len(keys) else None
+    return keys[content.nth] if content.nth < len(keys) else None
 
 
 def conservation(config: Config, state: State) -> bool:

@@ -25,7 +25,7 @@ def land(draft: Draft, write: Write) -> bool:
 def vanish(draft: Draft, write: Write) -> bool:
     """A write whose completion was an error never lands after all."""
     job = draft.job(write.request, write.attempt)
-    if write not in draft.wire or (write.index, write.layer) in job.outstanding:
+    if write not in draft.wire or (write.nth, write.layer) in job.outstanding:
         return False
     draft.wire -= {write}
     return True

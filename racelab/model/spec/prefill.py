@@ -64,7 +64,7 @@ def complete(draft: Draft, request: str, number: int, writes: Iterable[tuple[int
     chunks = {index // draft.config.chunk_pages for index, _ in done}
     if len(chunks) != 1 or not done <= job.outstanding or not (ok or FAIL in draft.config.faults):
         return False
-    if ok and any(write[:2] == (request, number) and (write.index, write.layer) in done for write in draft.wire):
+    if ok and any(write[:2] == (request, number) and (write.nth, write.layer) in done for write in draft.wire):
         return False
     (chunk,) = chunks
     draft.report("completed", PREFILL, (request, number), frozenset(done), ok)

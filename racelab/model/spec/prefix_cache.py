@@ -22,9 +22,7 @@ def find(draft: Draft, request: str) -> list[tuple[str, Ticket]]:
 def unread(draft: Draft) -> list[int]:
     """SHARED pages without a reference: those that may be evicted."""
     return [
-        number
-        for number, page in enumerate(draft.side(DECODE).pages)
-        if page.state == "SHARED" and not page.readers
+        number for number, page in enumerate(draft.side(DECODE).pages) if page.state == "SHARED" and not page.readers
     ]
 
 

@@ -74,11 +74,11 @@ class Ticket(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Whose KV some bytes are: page number `index` of an attempt's prompt."""
+    """Whose KV some bytes are: page number `nth` of an attempt's prompt."""
 
     request: str
     attempt: int
-    index: int
+    nth: int
 
 
 class Page(NamedTuple):
@@ -126,8 +126,8 @@ class Attempt(NamedTuple):
 class Job(NamedTuple):
     """The same attempt on prefill.
 
-    `stage` is none, waiting or accepted; `first` is the index of the first of `pages`; `posted` is
-    the chunk that is posted next; a write is (index, layer), without
+    `stage` is none, waiting or accepted; `first` is the place of the first of `pages`; `posted` is
+    the chunk that is posted next; a write is (nth, layer), without
     a completion in `outstanding`, with a successful one in `done`.
     """
 
@@ -148,7 +148,7 @@ class Write(NamedTuple):
 
     request: str
     attempt: int
-    index: int
+    nth: int
     layer: int
     page: int
     gen: int
