@@ -44,14 +44,17 @@ class Order:
     without: tuple[str, ...] = ()
     runs: int = 1
     seed: int = 0
+    glue_fault: str | None = None
+    """a known fault between the engine and its ledger to switch on"""
     replay: str = ""
     """the command that plays the same again"""
 
     @property
     def expected(self) -> str | None:
-        """What the scenario says of this policy; without the scenario's own guard it must reproduce."""
-        if self.scenario.guard is not None and self.scenario.guard in self.without:
-            return "reproduced"
+        """What the scenario says of this policy. Without the scenario's own guard it must reproduce; of
+        other removals it says nothing."""
+        if self.without:
+            return "reproduced" if self.scenario.guard in self.without else None
         return self.scenario.expected.get(self.policy)
 
 
@@ -143,13 +146,23 @@ class Workbench:
         guards = self.target.guards(order.policy, order.without)
         solo = self._solo_tokens(order)
         started = time.monotonic()
-        recording = self._conduct(order.scenario, guards, order.seed, observe, drain_first)
+        conductor = Conductor(
+            self.lab,
+            order.scenario,
+            guards,
+            seed=order.seed,
+            drain_first=drain_first,
+            glue_fault=order.glue_fault,
+            observe=observe,
+        )
+        recording = self._conduct(conductor)
         header = Header(
             scenario=order.scenario,
             target=self.target.name,
             policy=order.policy,
             guards=guards,
             without=list(order.without),
+            glue_fault=order.glue_fault,
             cluster=self.cluster.cluster,
             transport=self.cluster.transport,
             simulated=SIMULATED if self.cluster.simulated else None,
@@ -163,10 +176,8 @@ class Workbench:
         header.certificates = [certificate.to_json() for certificate in verdict.injections]
         return Played(history, verdict, recording.failure, time.monotonic() - started)
 
-    def _conduct(
-        self, wanted: Scenario, guards: list[str], seed: int, observe: Observe, drain_first: bool = False
-    ) -> Recording:
-        conductor = Conductor(self.lab, wanted, guards, seed=seed, drain_first=drain_first, observe=observe)
+    def _conduct(self, conductor: Conductor) -> Recording:
+        """One run; a lab that failed is ended, and one that may not be clean is replaced."""
         try:
             recording = conductor.run()
         except BaseException:
@@ -199,7 +210,7 @@ class Workbench:
         steps: list[Step] = [step for request in served for step in (Submit(request=request), _finished(request))]
         alone = Scenario(scenario=name, about="No two at once, no fault.", lab=lab, requests=requests, steps=steps)
         every_guard = max(self.target.policies.values(), key=len)
-        recording = self._conduct(alone, list(every_guard), seed, lambda event: None)
+        recording = self._conduct(Conductor(self.lab, alone, list(every_guard), seed=seed))
         if recording.failure is not None:
             raise recording.failure
         answers = {event.request: event.data["tokens"] for event in recording.events if event.kind == "finished"}

@@ -54,6 +54,9 @@ def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario (YAML) or a model checker's output.")],
     policy: Annotated[list[str] | None, typer.Option(help="Guards to run under; may be repeated.")] = None,
     without: Annotated[list[str] | None, typer.Option(help="A guard to take away; may be repeated.")] = None,
+    glue_fault: Annotated[
+        str | None, typer.Option(help="A known fault between engine and ledger, to see that it is found.")
+    ] = None,
     target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
     cluster: ClusterName = "local",
     runs: Annotated[int, typer.Option(min=1, help="How often, on warm instances.")] = 1,
@@ -72,6 +75,7 @@ def run(
         given=str(scenario),
         policies=policy or ["ledger"],
         without=tuple(without or ()),
+        glue_fault=glue_fault,
         target=target,
         cluster=cluster,
         runs=runs,
@@ -79,6 +83,34 @@ def run(
         results=results,
     )
     answer, code = running.run(asked, quiet=json)
+    if json:
+        _print_json(answer)
+    raise typer.Exit(code)
+
+
+@app.command(
+    **_help(
+        "Play scenarios under every policy, and with each guard taken away.",
+        "racelab matrix",
+        "racelab matrix scenarios/late-write-after-timeout.yaml --dilemma",
+    )
+)
+def matrix(
+    scenario: Annotated[list[Path] | None, typer.Argument(help="Scenarios; all that name a guard if left out.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policies; all if left out.")] = None,
+    dilemma: Annotated[bool, typer.Option("--dilemma", help="Policies against the four specifications.")] = False,
+    target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
+    cluster: ClusterName = "local",
+    runs: Annotated[int, typer.Option(min=1, help="How often each cell; all must agree.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seeds the prompts.")] = 0,
+    results: Results = Path("results"),
+    json: Json = False,
+) -> None:
+    """Play scenarios against policies."""
+    from racelab.campaign.command import Asked, run_matrix
+
+    asked = Asked(scenario or [], policy or [], target, cluster, runs, seed, results, dilemma)
+    answer, code = run_matrix(asked, quiet=json)
     if json:
         _print_json(answer)
     raise typer.Exit(code)

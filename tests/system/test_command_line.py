@@ -211,7 +211,7 @@ def test_doctor_finds_what_this_machine_has(root: Path) -> None:
     assert here["ray"]
 
 
-@pytest.mark.parametrize("command", ["run", "import", "check", "report", "model", "list", "doctor"])
+@pytest.mark.parametrize("command", ["run", "matrix", "import", "check", "report", "model", "list", "doctor"])
 def test_every_command_has_help_with_an_example(root: Path, command: str) -> None:
     done = racelab(root, command, "--help")
     assert done.returncode == 0

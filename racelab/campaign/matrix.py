@@ -1,0 +1,102 @@
+"""Scenarios against policies, and against the guarded policy with each guard taken away in turn.
+
+A guard whose removal changes no scenario's verdict is *untested*; a scenario with a specification
+that no single removal reproduces is *redundant*: some other guard stops it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from racelab.assembly import Order, Workbench
+from racelab.scenario import Scenario
+from racelab.verdict import worst
+
+GUARDED = "ledger"
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario under one policy less some guards; `agree` if every repetition gave this verdict."""
+
+    scenario: str
+    policy: str
+    without: list[str]
+    verdict: str
+    expected: str | None
+    agree: bool
+    blocked_by: str | None
+    specs: dict[str, str]
+    exit_code: int
+
+    @property
+    def column(self) -> str:
+        """The heading under which it stands."""
+        return self.policy if not self.without else f"{self.policy} less {', '.join(self.without)}"
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
+    """Every cell, and what the removals say of guards and scenarios."""
+
+    cells: list[Cell]
+    untested: list[str]
+    redundant: list[str]
+
+    @property
+    def exit_code(self) -> int:
+        """The worst of the cells'."""
+        return worst([cell.exit_code for cell in self.cells])
+
+
+def orders(scenarios: Iterable[Scenario], policies: Iterable[str], guards: Iterable[str], seed: int) -> Iterator[Order]:
+    """One order a cell: each policy, then the guarded policy less one guard at a time."""
+    removals = list(guards)
+    wanted = list(policies)
+    for scenario in scenarios:
+        for policy in wanted:
+            yield Order(scenario, policy, seed=seed)
+        if GUARDED in wanted:
+            for guard in removals:
+                yield Order(scenario, GUARDED, (guard,), seed=seed)
+
+
+def fill(bench: Workbench, wanted: list[Order], runs: int, note: Callable[[Cell], None] = lambda cell: None) -> Matrix:
+    """Play every order `runs` times and draw the conclusions; `note` is told of each cell."""
+    cells = []
+    for order in wanted:
+        cells.append(play(bench, order, runs))
+        note(cells[-1])
+    return conclude(cells)
+
+
+def play(bench: Workbench, order: Order, runs: int) -> Cell:
+    """One cell: the first run's verdict, or the first that differs from it."""
+    verdicts = [bench.play(order).verdict for _ in range(runs)]
+    odd = next((verdict for verdict in verdicts if verdict.verdict != verdicts[0].verdict), verdicts[0])
+    return Cell(
+        scenario=order.scenario.scenario,
+        policy=order.policy,
+        without=list(order.without),
+        verdict=odd.verdict,
+        expected=order.expected,
+        agree=odd is verdicts[0],
+        blocked_by=odd.blocked_at["guard"] if odd.blocked_at else None,
+        specs=dict(odd.specs),
+        exit_code=worst([verdict.exit_code for verdict in verdicts] + ([] if odd is verdicts[0] else [1])),
+    )
+
+
+def conclude(cells: list[Cell]) -> Matrix:
+    """Untested guards and redundant scenarios, from the cells alone."""
+    guarded = {cell.scenario: cell.verdict for cell in cells if cell.policy == GUARDED and not cell.without}
+    removals = [cell for cell in cells if len(cell.without) == 1]
+    noticed = {cell.without[0] for cell in removals if cell.verdict != guarded.get(cell.scenario)}
+    broken = {cell.scenario for cell in removals if cell.verdict in ("reproduced", "moved")}
+    prevented = [scenario for scenario, verdict in guarded.items() if verdict == "prevented"]
+    guards = dict.fromkeys(cell.without[0] for cell in removals)
+    return Matrix(
+        cells=cells,
+        untested=[guard for guard in guards if guard not in noticed],
+        redundant=[scenario for scenario in prevented if removals and scenario not in broken],
+    )

@@ -1,0 +1,107 @@
+"""A matrix for people: a table on the terminal, and one page without any other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from rich.table import Table
+from rich.text import Text
+
+from racelab.campaign.matrix import Cell, Matrix
+from racelab.report.palette import variables
+
+_STYLES = {"reproduced": "bold red", "moved": "red", "prevented": "green", "not-reproduced": "green"}
+_CLASSES = {"reproduced": "bad", "moved": "bad", "prevented": "guard", "not-reproduced": "guard"}
+_MARKS = {"violated": "✗", "held": "✓", "unknown": "?"}
+
+
+COLUMN_WIDTH = 22
+
+
+def table(matrix: Matrix, width: int, *, specs: bool = False) -> Table:
+    """Scenarios down, policies across; with `specs` each cell has its four specifications.
+
+    Where `width` characters are too few for that, one line a cell.
+    """
+    columns = list(dict.fromkeys(cell.column for cell in matrix.cells))
+    if width < COLUMN_WIDTH * (len(columns) + 1):
+        return _list(matrix, specs)
+    drawn = Table(show_lines=specs, pad_edge=False)
+    drawn.add_column("scenario", overflow="fold")
+    for column in columns:
+        drawn.add_column(column, overflow="fold")
+    for scenario, cells in _rows(matrix):
+        drawn.add_row(scenario, *(_text(cells.get(column), specs) for column in columns))
+    return drawn
+
+
+def _list(matrix: Matrix, specs: bool) -> Table:
+    drawn = Table(show_lines=specs, pad_edge=False)
+    for heading in ("scenario", "policy", "verdict"):
+        drawn.add_column(heading, overflow="fold")
+    for scenario, cells in _rows(matrix):
+        for number, (column, cell) in enumerate(cells.items()):
+            drawn.add_row(
+                scenario if number == 0 else "", column, _text(cell, specs), end_section=number == len(cells) - 1
+            )
+    return drawn
+
+
+def _rows(matrix: Matrix) -> Iterable[tuple[str, dict[str, Cell]]]:
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in matrix.cells:
+        rows.setdefault(cell.scenario, {})[cell.column] = cell
+    return rows.items()
+
+
+def _text(cell: Cell | None, specs: bool) -> Text:
+    if cell is None:
+        return Text("")
+    text = Text(cell.verdict, style=_STYLES.get(cell.verdict, "yellow"))
+    text.append("".join(_notes(cell)), style="dim")
+    if specs:
+        text.append("\n" + "\n".join(f"{_MARKS[outcome]} {spec}" for spec, outcome in cell.specs.items()), style="")
+    return text
+
+
+def _notes(cell: Cell) -> list[str]:
+    notes = [f"\nby {cell.blocked_by}"] if cell.blocked_by and cell.verdict == "prevented" else []
+    if cell.expected is not None and cell.expected != cell.verdict:
+        notes.append(f"\nexpected {cell.expected}")
+    return notes if cell.agree else [*notes, "\nruns differ"]
+
+
+def page(matrix: Matrix, title: str, *, specs: bool = False) -> str:
+    """The same as HTML with inline style, for light, dark and print."""
+    columns = list(dict.fromkeys(cell.column for cell in matrix.cells))
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "\n".join(
+        f"<tr><th>{escape(scenario)}</th>" + "".join(_html(cells.get(column), specs) for column in columns) + "</tr>"
+        for scenario, cells in _rows(matrix)
+    )
+    notes = "".join(
+        f"<p>{label}: {escape(', '.join(names) or 'none')}</p>"
+        for label, names in (
+            ("Guards whose removal no scenario notices", matrix.untested),
+            ("Scenarios that no single removal reproduces", matrix.redundant),
+        )
+    )
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{variables(':root')}"
+        "body{font:15px/1.4 system-ui,sans-serif;margin:2rem;background:var(--bg);color:var(--ink)}"
+        "table{border-collapse:collapse}th,td{padding:.5rem .75rem;border:1px solid var(--faint);text-align:left;"
+        "vertical-align:top}td small{display:block;color:var(--soft)}.bad{background:var(--badbg);color:var(--bad)}"
+        ".guard{background:var(--guardbg);color:var(--guard)}</style>"
+        f"<h1>{escape(title)}</h1><table><tr><th>scenario</th>{head}</tr>\n{body}\n</table>{notes}</html>\n"
+    )
+
+
+def _html(cell: Cell | None, specs: bool) -> str:
+    if cell is None:
+        return "<td></td>"
+    small = [note.strip() for note in _notes(cell)]
+    if specs:
+        small += [f"{_MARKS[outcome]} {spec}" for spec, outcome in cell.specs.items()]
+    rows = "".join(f"<small>{escape(line)}</small>" for line in small)
+    return f'<td class="{_CLASSES.get(cell.verdict, "")}"><b>{escape(cell.verdict)}</b>{rows}</td>'
