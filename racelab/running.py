@@ -37,6 +37,7 @@ class Asked:
     runs: int
     seed: int
     results: Path
+    glue_fault: str | None = None
 
 
 def resolve(path: Path, binding: Path | None, source: Path | None) -> Scenario:
@@ -60,6 +61,7 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     where = cluster.load(asked.cluster)
     for policy in asked.policies:
         system.guards(policy, asked.without)
+    system.check_glue_fault(asked.glue_fault, prefix_cache=asked.wanted.lab.prefix_cache)
     check_mechanisms(asked.wanted, [each for each in registry.injectors() if each.serves(where.transport)])
     first = new_folder(asked.results, asked.wanted.scenario)
     with open_workbench(where, system, first.logs) as bench:
@@ -74,7 +76,8 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
 
 
 def _run_policy(bench: Workbench, asked: Asked, policy: str, folder: RunFolder | None, quiet: bool) -> Outcome:
-    order = Order(asked.wanted, policy, asked.without, asked.runs, asked.seed, replay_command(asked, policy))
+    replay = replay_command(asked, policy)
+    order = Order(asked.wanted, policy, asked.without, asked.runs, asked.seed, asked.glue_fault, replay)
     if folder is None:
         folder = new_folder(asked.results, asked.wanted.scenario)
     with ExitStack() as stack:
@@ -94,6 +97,7 @@ def replay_command(asked: Asked, policy: str) -> str:
     """One command that plays the same again."""
     parts = ["racelab run", asked.given, f"--policy {policy}"]
     parts += [f"--without {guard}" for guard in asked.without]
+    parts += [f"--glue-fault {asked.glue_fault}"] if asked.glue_fault else []
     parts += [f"--seed {asked.seed}"]
     if asked.cluster != "local":
         parts.append(f"--cluster {asked.cluster}")

@@ -75,6 +75,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             "target": header.target,
             "policy": header.policy,
             "without": header.without,
+            "glue_fault": header.glue_fault,
             "cluster": header.cluster,
             "transport": header.transport,
             "simulated": header.simulated,
@@ -249,6 +250,10 @@ def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any
             return f"the {phase} phase is missing"
     if not any(event.request == PROBE for event in history.by_kind["finished"]):
         return "the probe request after the drain was not served"
+    violations = history.by_kind["ledger-violation"]
+    if violations:
+        where = f"{violations[0].data['transition']}, {violations[0].data['rule']}"
+        return f"the engine's books were kept wrongly {len(violations)} time(s), and no finding explains it: {where}"
     for row in tokens + _answers(history, [PROBE]):
         if row["first_difference"] is not None:
             return f"{row['request']} answered other tokens than alone, and no finding explains it"

@@ -71,6 +71,7 @@ class Conductor:
         *,
         seed: int = 0,
         drain_first: bool = False,
+        glue_fault: str | None = None,
         observe: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.lab = lab
@@ -79,6 +80,7 @@ class Conductor:
         self.guards = guards
         self.seed = seed
         self.drain_first = drain_first
+        self.glue_fault = glue_fault
         self.witness = Witness(observe)
         self._open: list[str] = []
         self._blocked = False
@@ -102,7 +104,7 @@ class Conductor:
 
     def _play(self) -> None:
         self.hub.doing = "the reset before the run"
-        self.lab.reset(self.scenario.lab, self.guards, self.seed)
+        self.lab.reset(self.scenario.lab, self.guards, self.seed, self.glue_fault)
         self._record("run-started", run=self.lab.incarnation, seed=self.seed, guards=self.guards)
         self._phase("schedule")
         for number, step in enumerate(self.scenario.steps, 1):

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from racelab.engine.clock import VirtualClock
+from racelab.engine.glue_faults import SOUND, Glue
 from racelab.engine.guards import ApplyControl, Guards, Ticket
-from racelab.engine.ledger import Ledger
 from racelab.engine.live import Live
 from racelab.engine.mail import Mail
 from racelab.engine.pool import Fingerprint, PagePool
-from racelab.engine.prefix_cache import PrefixCache, content_keys
+from racelab.engine.prefix_cache import content_keys
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
@@ -43,9 +43,10 @@ class Decode:
         clock: VirtualClock,
         segment: str,
         soon: Callable[[Callable[[], None]], None],
+        glue: Glue = SOUND,
     ) -> None:
-        self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
-        self.cache = PrefixCache(self.ledger, guards, recorder, pool)
+        self.ledger = glue.ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
+        self.cache = glue.cache(self.ledger, guards, recorder, pool)
         self._shape = shape
         self._recorder = recorder
         self._guards = guards

@@ -142,10 +142,10 @@ class Ledger:
 
     def close(self, ticket: Ticket, evidence: str, by: str) -> None:
         """Stop evidence for a grant; a draining page with no other grant becomes FREE."""
-        if ticket not in self._grants:  # a second proof changes nothing
-            self._require(ticket in self._granted, "close", ticket, "nothing was granted under this generation")
-            return
-        self._grants.remove(ticket)
+        if ticket in self._granted and ticket not in self._grants:
+            return  # a second proof changes nothing
+        self._require(ticket in self._grants, "close", ticket, "nothing was granted under this generation")
+        self._grants.discard(ticket)
         self._recorder.record("grant-closed", *_subject(ticket), evidence=evidence, by=by)
         if self._is_live(ticket) and self.state[ticket.page] == "DRAINING":
             self._free(ticket, "stop evidence")

@@ -32,7 +32,8 @@ class Header(msgspec.Struct, kw_only=True):
 
     `solo` maps a request to the tokens that it gave alone; `certificates` are those of
     `racelab.evidence.certificates`, as plain data; `expected` is the verdict that the scenario
-    states for this policy; `simulated` says what stands in for hardware, if anything does.
+    states for this policy; `glue_fault` names the fault between the engine and its ledger that was
+    switched on, if one was; `simulated` says what stands in for hardware, if anything does.
     """
 
     schema: str = SCHEMA
@@ -41,6 +42,7 @@ class Header(msgspec.Struct, kw_only=True):
     policy: str
     guards: list[str]
     without: list[str] = []
+    glue_fault: str | None = None
     cluster: str = "local"
     transport: str = "tcp"
     simulated: str | None = None

@@ -166,7 +166,7 @@ class Lab:
 
     # -- between runs
 
-    def reset(self, shape: Shape, guards: list[str], seed: int) -> None:
+    def reset(self, shape: Shape, guards: list[str], seed: int, glue_fault: str | None = None) -> None:
         """Begin a new incarnation of every process, or say what of the last one is left.
 
         Raises:
@@ -178,6 +178,7 @@ class Lab:
             if answer["held"]:
                 raise DirtyLabError(f"{gate} still holds {', '.join(answer['held'])} of the last run")
         self.recorder.incarnation = self.incarnation
+        faults: dict[str, Any] = {"glue_fault": glue_fault} if glue_fault is not None else {}
         self.hub.call_all(
             self.engines,
             "reset",
@@ -186,4 +187,5 @@ class Lab:
             shape=msgspec.structs.asdict(shape),
             guards=guards,
             seed=seed,
+            **faults,
         )

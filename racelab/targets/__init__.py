@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from racelab.engine.glue_faults import GLUE_FAULTS
 from racelab.engine.guards import POLICIES
 from racelab.errors import UsageError
 from racelab.targets.target import Target
@@ -12,6 +13,7 @@ TARGETS = {
         means="the small prefill/decode engine that comes with racelab",
         entry="racelab.targets.reference:run",
         policies=POLICIES,
+        glue_faults=tuple(GLUE_FAULTS),
     ),
 }
 

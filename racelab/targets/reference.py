@@ -17,6 +17,7 @@ from racelab.channel.frames import Command
 from racelab.channel.link import Link
 from racelab.engine.clock import VirtualClock
 from racelab.engine.decode import Decode
+from racelab.engine.glue_faults import GLUE_FAULTS, SOUND, Glue
 from racelab.engine.guards import Guards
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
@@ -164,7 +165,13 @@ class Instance:
     # -- commands
 
     def reset(
-        self, incarnation: int, epoch: int, shape: dict[str, Any], guards: list[str], seed: int
+        self,
+        incarnation: int,
+        epoch: int,
+        shape: dict[str, Any],
+        guards: list[str],
+        seed: int,
+        glue_fault: str | None = None,
     ) -> dict[str, int]:
         """Begin a new incarnation: pool refilled with the epoch's pattern, memory registered anew."""
         if self.transport.outstanding:
@@ -179,21 +186,23 @@ class Instance:
         pool.refill(epoch)
         self.transport.forget_lanes()
         self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
-        self.engine = self._build(lab, pool, Guards(guards, self.recorder))
+        self.engine = self._build(
+            lab, pool, Guards(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
+        )
         free = list(reversed(self.engine.ledger.free))
         self.recorder.record("pool", pages=pages, page_bytes=pool.page_bytes, layers=pool.layers, free=free)
         for layer in range(pool.layers):
             self.recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
         return {"address_0": pool.address(0)}
 
-    def _build(self, lab: Lab, pool: PagePool, guards: Guards) -> Prefill | Decode:
+    def _build(self, lab: Lab, pool: PagePool, guards: Guards, glue: Glue) -> Prefill | Decode:
         assert self.bus is not None, "the bus is joined before the first run"
         model = self._model_for(lab.layers)
         mail = Mail(self.recorder, self.bus.send)
         if self.role == "prefill":
             return Prefill(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
         segment = self.transport.segment
-        return Decode(lab, self.recorder, guards, pool, model, mail, self.clock, segment, self._soon)
+        return Decode(lab, self.recorder, guards, pool, model, mail, self.clock, segment, self._soon, glue)
 
     def _model_for(self, layers: int) -> Transformer:
         if layers not in self._models:

@@ -3,7 +3,7 @@
 The lab starts its instances from `entry`; each connects to the hub by itself and answers the
 commands reset, use_gate, arm_lane, disarm_lane, join_bus, submit, abort, advance, look, sync and quiesce with
 the events of docs/history.md. `policies` maps a policy's name to its guards, and is empty for an
-engine whose protections have no names.
+engine whose protections have no names. `reset` gets a `glue_fault` if one is asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from racelab.engine.glue_faults import PUBLISH_BEFORE_COMMIT
 from racelab.errors import UsageError
 
 
@@ -22,6 +23,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     means: str
     entry: str
     policies: Mapping[str, tuple[str, ...]]
+    glue_faults: tuple[str, ...] = ()
+    """known faults between the engine and its ledger that it can switch on"""
 
     def guards(self, policy: str, without: Iterable[str] = ()) -> list[str]:
         """The names of a policy's guards, less those taken away.
@@ -38,3 +41,17 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"policy {policy!r} has no guard {name!r} to take away", next=f"its guards: {has}")
             names.remove(name)
         return names
+
+    def check_glue_fault(self, name: str | None, *, prefix_cache: bool) -> None:
+        """Whether a glue fault can be switched on here.
+
+        Raises:
+            UsageError: the target does not know it, or it would change nothing.
+        """
+        if name is None:
+            return
+        if name not in self.glue_faults:
+            known = ", ".join(self.glue_faults) or f"none for {self.name}"
+            raise UsageError(f"unknown glue fault {name!r}", next=f"one of: {known}")
+        if name == PUBLISH_BEFORE_COMMIT and not prefix_cache:
+            raise UsageError(f"{name} changes nothing without a prefix cache", next="run a scenario whose lab has one")
