@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
-from racelab.evidence import collector
+from racelab.evidence import collector, rc
 from racelab.evidence.agreement import disagreement
 from racelab.evidence.certificates import Certificate, certify
 from racelab.evidence.events import Event
@@ -211,6 +211,9 @@ def _unsound(history: History, schedule: Schedule, injections: list[Certificate]
         if certificate.state in ("confirmed", "not-reached"):
             continue
         return f"injection {certificate.id} is not confirmed: {'; '.join(certificate.why[:2])}"
+    illegal = rc.contradiction(history)
+    if illegal is not None:
+        return f"no reliable connection does that: {illegal}"
     written = history.header.certificates
     if written and written != [certificate.to_json() for certificate in injections]:
         return "the certificates in the history's header are not those that its events give"

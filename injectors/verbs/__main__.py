@@ -206,6 +206,7 @@ class Gate:
         self.recorder.record(
             "work-request",
             owner=process.name,
+            device=message.text,
             qp=message.queue_pair,
             peer=message.peer,
             n=message.number,

@@ -178,19 +178,27 @@ static void discard(struct request *request) {
 
 /* -- reports */
 
-static void say(const struct request *request, enum move move, enum ibv_wc_status status) {
+static void put_name(struct message *message, const struct ibv_context *context) {
+    snprintf(message->name, sizeof message->name, "%s", context->device->name);
+}
+
+/* 0, or the ticket to wait with (without the lock) until the gate has heard of it. */
+static uint32_t say(const struct request *request, enum move move, enum ibv_wc_status status) {
     struct message message = {
         .kind = REQUEST, .watch = request->watch, .number = request->number, .bytes = request->bytes,
         .address = request->wr.wr.rdma.remote_addr, .key = request->wr.wr.rdma.rkey,
         .queue_pair = request->queue_pair, .peer = request->peer, .opcode = request->wr.opcode,
         .state = move, .status = status,
     };
+    put_name(&message, request->context);
+    if (move == COMPLETED && request->watch) return link_send_urgent(&gate, &message);
     link_send(&gate, &message);
+    return 0;
 }
 
 static uint32_t say_pair(const struct pair *pair, uint32_t state) {
     struct message message = {.kind = QUEUE_PAIR, .queue_pair = pair->number, .peer = pair->peer, .state = state};
-    snprintf(message.name, sizeof message.name, "%s", pair->qp->context->device->name);
+    put_name(&message, pair->qp->context);
     return link_send_urgent(&gate, &message);
 }
 
@@ -383,14 +391,16 @@ static int gate_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     return code;
 }
 
-/* What the device said of one request: 1 if its process is to see it now. */
-static int completed(struct ibv_cq *cq, struct ibv_wc *wc) {
+/* What the device said of one request: 1 if its process is to see it now. It sees nothing before the gate has heard
+ * of it, else its own words could come before those of the landing. */
+static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
     struct pair *pair = pair_of(wc->qp_num);
     if (!pair) return 1;
     struct request *request = (struct request *)(uintptr_t)wc->wr_id;
     int shown = 1;
     if (take(&pair->flying, request)) {
-        say(request, COMPLETED, wc->status);
+        uint32_t heard = say(request, COMPLETED, wc->status);
+        if (heard) *ticket = heard;
         wc->wr_id = request->wr_id;
         shown = request->signalled || wc->status != IBV_WC_SUCCESS;
         if (request->action == LOSE_COMPLETION && request->watch && !request->released && shown) {
@@ -399,7 +409,10 @@ static int completed(struct ibv_cq *cq, struct ibv_wc *wc) {
         }
         discard(request);
     }
-    if (wc->status != IBV_WC_SUCCESS) flush(pair); /* the device has put the queue pair into ERR */
+    if (wc->status != IBV_WC_SUCCESS && pair->queue.first) { /* the device has put the queue pair into ERR */
+        say_pair(pair, IBV_QPS_ERR);
+        flush(pair);
+    }
     if (shown && pair->withholding) {
         owe(&pair->withheld, cq, wc);
         shown = 0;
@@ -412,10 +425,11 @@ static int gate_poll(struct ibv_cq *cq, int entries, struct ibv_wc *wc) {
     const struct origin *origin = origin_of(cq->context);
     if (!__atomic_load_n(&busy, __ATOMIC_ACQUIRE)) return origin->poll(cq, entries, wc);
     int shown = 0;
+    uint32_t ticket = 0;
     pthread_mutex_lock(&lock);
     int count = origin->poll(cq, entries, wc);
     for (int i = 0; i < count; i++)
-        if (completed(cq, &wc[i])) wc[shown++] = wc[i];
+        if (completed(cq, &wc[i], &ticket)) wc[shown++] = wc[i];
     for (struct owed **at = &owed.first; count >= 0 && count < entries && shown < entries && *at;) {
         struct owed *one = *at; /* the device has nothing older: now what the gate owes */
         if (one->cq != cq) {
@@ -430,6 +444,7 @@ static int gate_poll(struct ibv_cq *cq, int entries, struct ibv_wc *wc) {
     owed.last = &owed.first;
     while (*owed.last) owed.last = &(*owed.last)->next;
     pthread_mutex_unlock(&lock);
+    link_wait(&gate, ticket); /* reports are heard in order, so the last one stands for all */
     return count < 0 ? count : shown;
 }
 
@@ -637,7 +652,7 @@ static void say_region(const struct ibv_mr *mr, uint32_t key, int registered) {
     struct message message = {
         .kind = REGION, .key = key, .address = (uintptr_t)mr->addr, .bytes = mr->length, .state = registered,
     };
-    snprintf(message.name, sizeof message.name, "%s", mr->context->device->name);
+    put_name(&message, mr->context);
     link_wait(&gate, link_send_urgent(&gate, &message));
 }
 

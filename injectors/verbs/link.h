@@ -21,7 +21,7 @@ enum kind {
     HELLO = 1, /* name: the instance; number: its pid */
     QUEUE_PAIR, /* queue_pair, state (enum ibv_qp_state, or DESTROYED), peer, name: the device */
     REGION,     /* key, address, bytes, state (1 registered, 0 gone), name: the device */
-    REQUEST,    /* what became of a work request: state is a move */
+    REQUEST,    /* what became of a work request: state is a move, name the device */
     ANSWER,     /* to a command, by its ticket */
     WATCH,      /* a command: stop what goes to [address, address + bytes); state is an action, number a payload */
     FORGET,     /* a command: end a watch, or all of them with watch 0; answers what is still stopped */

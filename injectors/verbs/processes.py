@@ -32,7 +32,9 @@ class Process:
         self._answers: dict[int, queue.SimpleQueue[Message | None]] = {}
         self._gone = False
 
-    def command(self, kind: Kind, **fields: int) -> Message:
+    def command(
+        self, kind: Kind, *, watch: int = 0, address: int = 0, size: int = 0, state: int = 0, number: int = 0
+    ) -> Message:
         """Send a command and wait for its answer.
 
         Raises:
@@ -46,7 +48,7 @@ class Process:
             gone = self._gone
         if gone:
             raise LabError(f"{self.name} has ended")
-        self.send(Message(kind, ticket=ticket, **fields))
+        self.send(Message(kind, ticket=ticket, watch=watch, address=address, size=size, state=state, number=number))
         try:
             message = answer.get(timeout=ANSWER_BOUND_S)
         except queue.Empty:

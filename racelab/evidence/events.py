@@ -124,7 +124,7 @@ KINDS: dict[str, Kind] = {
     ),
     "work-request": Kind(
         "a request that was stopped, or came behind one, went further",
-        ("owner", "qp", "peer", "n", "move", "opcode", "key", "address", "bytes", "status"),
+        ("owner", "device", "qp", "peer", "n", "move", "opcode", "key", "address", "bytes", "status"),
     ),
     # recorder
     "lost": Kind("events that the bounded recorder had to let go", ("count",)),
