@@ -39,7 +39,7 @@ ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster by name, 
 
 
 def _help(text: str, *examples: str) -> dict[str, Any]:
-    return {"help": text, "epilog": "Examples:  " + "  |  ".join(examples)}
+    return {"help": text, "epilog": "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])}
 
 
 @app.command(
