@@ -23,6 +23,10 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev          ## the numbers, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
+soak: $(VENV)/.run           ## a thousand runs each of a race, of its prevention, and of clean serving
+	$(BIN)/racelab run scenarios/late-write-after-timeout.yaml --policy eager --policy ledger --runs 1000
+	$(BIN)/racelab run scenarios/clean-serving.yaml --runs 1000
+
 setup: $(VENV)/.dev
 
 $(VENV)/bin/python:
