@@ -174,6 +174,8 @@ class Conductor:
                 return self._claim(step)
 
     def _submit(self, name: str, request: Request) -> Outcome:
+        if not self.witness.ended(name):
+            return Outcome("failed", f"claim: {name} is being served already")
         sizes: dict[str, Any] = {"prompt_tokens": request.prompt_tokens, "new_tokens": request.new_tokens}
         if request.prefix is not None:
             sizes |= {"prefix": request.prefix, "prefix_tokens": request.prefix_tokens}
