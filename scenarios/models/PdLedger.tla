@@ -86,10 +86,15 @@ Init ==
   /\ cache = {}
   /\ queue = <<>> /\ waiting = <<>>
   /\ wire = {} /\ net = {} /\ strays = {}
-  /\ act = [name |-> "Init", request |-> Nobody, attempt |-> 0, chunk |-> 0, page |-> 0]
+  /\ act = [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, page |-> 0, taken |-> {}, found |-> 0]
 
-Did(name, r, a, chunk, page) ==
-  act' = [name |-> name, request |-> r, attempt |-> a, chunk |-> chunk, page |-> page]
+(* `part` counts the chunks that are written, from 0; `taken` and `found`  *)
+(* are what an admission takes from the allocator and had from the cache.  *)
+DidTake(name, r, a, taken, found) ==
+  act' = [name |-> name, request |-> r, attempt |-> a, part |-> 0, page |-> 0, taken |-> taken, found |-> found]
+Did(name, r, a, part, page) ==
+  act' = [name |-> name, request |-> r, attempt |-> a, part |-> part, page |-> page, taken |-> {}, found |-> 0]
+Part(r, a, chunk) == IF chunk = -1 THEN 0 ELSE chunk - (jobs[r][a].first \div ChunkPages)
 
 Without(seq, entry) == SelectSeq(seq, LAMBDA e : e # entry)
 Reverse(seq) == [i \in 1..Len(seq) |-> seq[Len(seq) + 1 - i]]
@@ -247,7 +252,8 @@ Admit(r, a) ==      \* the first in the queue takes its pages, and grants prefil
                      ELSE Publish([pool |-> pool, cache |-> cache], Keys[r], got.tickets)
             missing == (hits \div ChunkPages)..(ChunkCount(r) - 1)
             attempt == [NewAttempt EXCEPT !.tickets = got.tickets, !.hits = hits]
-        IN IF granted = <<>>
+        IN
+        /\ IF granted = <<>>
            THEN LET done == Commit(early, attempt, r, a)
                 IN /\ decode' = done.pool /\ cache' = done.cache
                    /\ attempts' = [attempts EXCEPT ![r][a] = done.attempt]
@@ -255,8 +261,8 @@ Admit(r, a) ==      \* the first in the queue takes its pages, and grants prefil
            ELSE /\ decode' = early.pool /\ cache' = early.cache
                 /\ attempts' = [attempts EXCEPT ![r][a] = [attempt EXCEPT !.missing = missing, !.reserved = TRUE]]
                 /\ net' = net \cup {Message("reserve", r, a, NoChunk, TRUE, granted)}
+        /\ DidTake("Admit", r, a, {got.tickets[i].page : i \in (hits + 1)..Needs[r]}, hits)
      /\ queue' = Tail(queue)
-     /\ Did("Admit", r, a, 0, 0)
      /\ UNCHANGED <<prefill, jobs, waiting, wire, strays>>
 
 (* The request ends now; its pages go the way that the guards allow.       *)
@@ -362,7 +368,7 @@ Post(r, a, chunk) ==
                             page |-> Target(i).page, gen |-> Target(i).gen,
                             source |-> Source(i).page, sourceGen |-> Source(i).gen] : i \in indices, l \in LayerSet}
      /\ jobs' = [jobs EXCEPT ![r][a].posted = chunk + 1, ![r][a].outstanding = @ \cup (indices \X LayerSet)]
-     /\ Did("Post", r, a, chunk, 0)
+     /\ Did("Post", r, a, Part(r, a, chunk), 0)
      /\ UNCHANGED <<decode, attempts, cache, queue, waiting, net, strays>>
 
 OfJob(job, r, chunk) ==         \* the pages of a chunk that prefill was asked to fill
@@ -390,7 +396,7 @@ Complete(r, a, done, ok) ==
      /\ net' = net
           \cup (IF \A w \in job.outstanding : ChunkOf(w[1]) # chunk THEN {Written(job, r, a, chunk)} ELSE {})
           \cup (IF job.aborted /\ job.outstanding = {} THEN {Acknowledged(job, r, a)} ELSE {})
-     /\ Did(IF ok THEN "Complete" ELSE "Fail", r, a, chunk, 0)
+     /\ Did(IF ok THEN "Complete" ELSE "Fail", r, a, Part(r, a, chunk), 0)
      /\ UNCHANGED <<decode, attempts, cache, queue, waiting, wire, strays>>
 
 (* Prefill is done with an attempt; its source pages go.                   *)
@@ -430,14 +436,16 @@ Handle(m, left) ==
     [] m.type = "written" -> ReceiveWritten(m, left)
     [] m.type = "abort-ack" -> ReceiveAck(m, left)
 
-Receive(m) == m \in net /\ Handle(m, net \ {m}) /\ Did("Receive-" \o m.type, m.request, m.attempt, m.chunk, 0)
+Happened(name, m) == Did(name, m.request, m.attempt, Part(m.request, m.attempt, m.chunk), 0)
+
+Receive(m) == m \in net /\ Handle(m, net \ {m}) /\ Happened("Receive-" \o m.type, m)
 ReceiveCopy(m) ==               \* it arrives, and will once more
-  m \in net /\ MayDuplicate /\ Handle(m, net) /\ Did("ReceiveCopy-" \o m.type, m.request, m.attempt, m.chunk, 0)
+  m \in net /\ MayDuplicate /\ Handle(m, net) /\ Happened("ReceiveCopy-" \o m.type, m)
 
 Lose(m) ==
   /\ m \in net /\ MayLose
   /\ net' = net \ {m}
-  /\ Did("Lose-" \o m.type, m.request, m.attempt, m.chunk, 0)
+  /\ Happened("Lose-" \o m.type, m)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
 
 (* A write lands wherever its address points, with whatever its source     *)
@@ -451,13 +459,13 @@ Land(w) ==
      /\ wire' = wire \ {w}
      /\ decode' = [decode EXCEPT !.content[w.page][w.layer] = prefill.content[w.source][w.layer]]
      /\ strays' = strays \cup late("source", source, w.sourceGen) \cup late("write", target, w.gen)
-     /\ Did("Land", w.request, w.attempt, ChunkOf(w.index), w.page)
+     /\ Did("Land", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
      /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net>>
 
 Vanish(w) ==                    \* a write whose completion was an error never lands after all
   /\ w \in wire /\ <<w.index, w.layer>> \notin jobs[w.request][w.attempt].outstanding
   /\ wire' = wire \ {w}
-  /\ Did("Vanish", w.request, w.attempt, ChunkOf(w.index), w.page)
+  /\ Did("Vanish", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, net, strays>>
 
 ExpireDecode(p) ==
