@@ -85,6 +85,7 @@ class Hub:
                 peer.socket.close()
             self._expected_to_go.discard(name)
             self.heard.pop(name, None)
+            self.recorder.forget(name)
 
     def close(self) -> None:
         """Hang up on everybody: processes of the lab end when their link does."""

@@ -42,6 +42,11 @@ class Recorder:
             if seq > self._learned.get(instance, 0):
                 self._learned[instance] = seq
 
+    def forget(self, instance: str) -> None:
+        """`instance` has been replaced by another process of that name, which numbers its events anew."""
+        with self._lock:
+            self._learned.pop(instance, None)
+
     def record(
         self,
         kind: str,

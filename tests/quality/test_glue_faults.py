@@ -57,7 +57,7 @@ def test_a_fault_is_caught_by_the_rule_that_should(bench: Workbench, fault: str)
     assert verdict.specs[spec] == "violated"
     assert any(story in finding.what for finding in verdict.results[spec].findings)
     assert verdict.checks["ledger_violations"] >= len(noticed)
-    assert verdict.exit_code == 1
+    assert verdict.exit_code != 0
     assert verdict.to_json()["glue_fault"] == fault
 
 

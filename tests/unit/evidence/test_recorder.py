@@ -54,3 +54,11 @@ def test_the_hybrid_clock_moves_past_what_it_hears() -> None:
     assert clock.tick() > ahead
     clock.observe(0)
     assert clock.tick() > ahead
+
+
+def test_what_was_heard_of_a_process_that_was_replaced_is_no_edge() -> None:
+    recorder = Recorder("conductor")
+    recorder.learned("decode", 700, 0)
+    recorder.forget("decode")
+    recorder.learned("decode", 3, 0)
+    assert recorder.record("phase", phase="drain").after == {"decode": 3}
