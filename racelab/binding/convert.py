@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from racelab import scenario
 from racelab.binding import moves, naming, pages
 from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, Binding, Property
@@ -40,6 +42,8 @@ from racelab.traces.trace import Trace
 MESSAGE_MECHANISM = "broker-backlog"
 PROMPT_TOKENS = 9
 NEW_TOKENS = 4
+PREFIX = "common"
+"""All pages but the last of a prompt are those of every other request, where the model publishes pages."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,18 @@ class _Writer:
                 )
                 self.steps.append(Hold(id=_note_hold(span), message=message, mechanism=MESSAGE_MECHANISM))
         self.steps.append(Submit(request=attempt.request))
-        self.wait("page-private", attempt)
+        if self.course.size(attempt):
+            self.wait("page-private", attempt)
+        if self.course.found[attempt]:
+            self.steps.append(
+                Await(
+                    event="cache-hit",
+                    request=attempt.request,
+                    attempt=self.number(attempt),
+                    count=self.course.found[attempt],
+                )
+            )
+            self.victim = attempt.request
         for old in self.pages.reuses[attempt]:
             self.steps.append(Expect(claim="reuses", request=attempt.request, of=old.request))
             self.victim = attempt.request
@@ -274,6 +289,12 @@ class _Writer:
         if ms:
             self.steps.append(scenario.Advance(ms=ms))
 
+    @property
+    def publishes(self) -> bool:
+        """Whether some page of the trace enters the prefix cache or is found there."""
+        shared = any(seen.event == "page-shared" for changes in self.pages.seen.values() for seen in changes)
+        return shared or any(self.course.found.values())
+
     def end(self, attempt: Attempt) -> None:
         self.ended.add(attempt)
         self.timeline.stop(attempt, "time-out")
@@ -308,7 +329,12 @@ class _Writer:
             frees = move.attempt in freed
             if self.guard is not None:
                 return
-            if move.means in ("time-out", "abort") and exposed and frees:
+            if any(
+                seen.event == "page-shared" and seen.attempt not in self.delivered
+                for seen in self.pages.seen[step.number]
+            ):
+                self.guard = "publish-after-commit"
+            elif move.means in ("time-out", "abort") and exposed and frees:
                 self.guard = "drain-before-free"
             elif move.means == "expire" and frees:
                 self.guard = "quarantine-on-expiry"
@@ -342,10 +368,16 @@ def _note_hold(span: Span) -> str:
 def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -> Scenario:
     path = Path(trace.file)
     module = trace.modules[0] if trace.modules else "the model"
+    publishes = writer.publishes
     requests: dict[str, scenario.Request] = {}
     for attempt, taken in writer.course.pages.items():
-        tokens = (max(1, len(taken)) - 1) * writer.lab.page_tokens + PROMPT_TOKENS
-        requests[attempt.request] = scenario.Request(prompt_tokens=tokens, new_tokens=NEW_TOKENS)
+        shared = max(0, len(taken) + writer.course.found[attempt] - 1) * writer.lab.page_tokens
+        requests[attempt.request] = scenario.Request(
+            prompt_tokens=shared + PROMPT_TOKENS,
+            new_tokens=NEW_TOKENS,
+            prefix=PREFIX if publishes and shared else None,
+            prefix_tokens=shared if publishes else 0,
+        )
     expected: dict[str, Expected] = {
         "eager": "reproduced",
         "ledger": "prevented" if writer.guard else "not-reproduced",
@@ -359,7 +391,7 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
         origin=scenario.Origin(
             trace=path.name, module=module, property=trace.property_name or trace.kind, binding=binding.name
         ),
-        lab=writer.lab,
+        lab=msgspec.structs.replace(writer.lab, prefix_cache=True) if publishes else writer.lab,
         requests=requests,
         steps=writer.steps,
         expected=expected | prop.expected,

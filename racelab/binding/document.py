@@ -102,6 +102,7 @@ class Binding:
     rules: tuple[Rule, ...]
     pool: Expression | None
     taken: Expression | None
+    found: Expression | None
     freed: Expression | None
     page: Seen | None
     request: Seen | None
@@ -140,7 +141,7 @@ class _Builder:
                 self.document.problem(f"missing key {key!r}")
         fits = self.document.build(Fits, self.data.get("fits", {"modules": []}), "fits")
         pages = self.mapping("pages")
-        self.known(pages, ("pool", "taken", "freed", "state", "events"), "pages")
+        self.known(pages, ("pool", "taken", "found", "freed", "state", "events"), "pages")
         requests = self.mapping("requests")
         self.known(requests, ("state", "events"), "requests")
         binding = Binding(
@@ -153,6 +154,7 @@ class _Builder:
             rules=tuple(self.rule(name, value) for name, value in self.mapping("actions").items()),
             pool=self.one(pages, "pool", "pages"),
             taken=self.one(pages, "taken", "pages"),
+            found=self.one(pages, "found", "pages"),
             freed=self.one(pages, "freed", "pages"),
             page=self.seen(pages, "pages"),
             request=self.seen(requests, "requests"),

@@ -12,6 +12,7 @@ word `this`: the request that a step is about, or the page that is asked for. Fu
     gained(e)   the one element that came into the set or sequence e
     lost(e)     the one element that went out of it
     first(e)    the first element of a sequence
+    last(e)     the last element of a sequence
 
 There are no loops and no arithmetic: an expression has a value, or says why it has none.
 """
@@ -205,6 +206,10 @@ def _first(inner: Evaluate) -> Evaluate:
     return _index(inner, _constant(1))
 
 
+def _last(inner: Evaluate) -> Evaluate:
+    return lambda scene: _index(inner, _constant(len(_entries(inner(scene)))))(scene)
+
+
 FUNCTIONS: dict[str, Callable[[Evaluate], Evaluate]] = {
     "old": _old,
     "keys": _keys,
@@ -212,6 +217,7 @@ FUNCTIONS: dict[str, Callable[[Evaluate], Evaluate]] = {
     "gained": _gained,
     "lost": _lost,
     "first": _first,
+    "last": _last,
 }
 
 

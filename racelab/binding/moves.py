@@ -62,10 +62,16 @@ class Course:
     notes: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
     pages: dict[Attempt, frozenset[Value]] = field(default_factory=dict)
     """the model's pages that each attempt takes"""
+    found: dict[Attempt, int] = field(default_factory=dict)
+    """how many pages each attempt has from the prefix cache instead"""
 
     def of_step(self, step: Named) -> list[Move]:
         """The moves of one step."""
         return [move for move in self.moves if move.step is step]
+
+    def size(self, attempt: Attempt) -> int:
+        """How many pages an attempt takes: one if the model does not say."""
+        return len(self.pages[attempt]) or int(not self.found[attempt])
 
     def attempts(self, request: str) -> int:
         """How often the request is submitted."""
@@ -124,13 +130,14 @@ class _Tracker:
         self.found.moves.append(move)
         if means == "submit":
             self.found.pages[attempt] = self.taken(step)
+            self.found.found[attempt] = self.from_cache(step)
         self.follow(move)
 
     def follow(self, move: Move) -> None:
         """Begin and end the writes and notifications that the move is about."""
         key = (move.attempt, move.chunk)
         if move.means == "submit":
-            for chunk in range(max(1, len(self.found.pages[move.attempt]))):
+            for chunk in range(self.found.size(move.attempt)):
                 self.found.writes[move.attempt, chunk] = Span(move.attempt, chunk, move)
         elif move.means == "land":
             self.found.writes[key].end = move
@@ -181,6 +188,16 @@ class _Tracker:
         except Undefined:
             return frozenset()
         return frozenset(pages) if isinstance(pages, tuple | frozenset) else frozenset({pages})
+
+    def from_cache(self, step: Named) -> int:
+        """How many pages the request had from the prefix cache in this step."""
+        if self.binding.found is None:
+            return 0
+        try:
+            found = self.binding.found.value(step.scene.named(this=_value_of(step)))
+        except Undefined:
+            return 0
+        return found if type(found) is int else 0
 
     def error(self, step: Named, what: str) -> BindingError:
         return BindingError(

@@ -42,8 +42,7 @@ def follow(course: Course, binding: Binding, model_pages: int) -> Pages | None:
     seen: dict[int, list[Seen]] = {}
     story: list[tuple[str, Attempt]] = []
     for step in course.steps:
-        changes = _changes(step, binding, holder)
-        seen[step.number] = changes
+        changes = _freed(step, binding, holder)
         story += [("free", change.attempt) for change in changes if change.event == "page-free"]
         for move in course.of_step(step):
             if move.means == "submit":
@@ -54,23 +53,28 @@ def follow(course: Course, binding: Binding, model_pages: int) -> Pages | None:
                 )
                 holder |= dict.fromkeys(pages, move.attempt)
                 story.append(("take", move.attempt))
-    sizes = {attempt: max(1, len(pages)) for attempt, pages in course.pages.items()}
+        seen[step.number] = changes + _entered(step, binding, holder)
+    sizes = {attempt: course.size(attempt) for attempt in course.pages}
     for pool in range(max(model_pages, *sizes.values(), 1), 0, -1):
         if _agrees(story, sizes, reuses, pool):
             return Pages(reuses, seen, pool)
     return None
 
 
-def _changes(step: Named, binding: Binding, holder: dict[Value, Attempt]) -> list[Seen]:
-    """Pages that were freed or entered a state that the engine reports."""
+def _freed(step: Named, binding: Binding, holder: dict[Value, Attempt]) -> list[Seen]:
+    """Pages that were freed: those of their last holder before the step."""
+    if binding.freed is None:
+        return []
+    try:
+        page = binding.freed.value(step.scene)
+    except Undefined:
+        return []
+    return [Seen("page-free", holder[page])] if page in holder else []
+
+
+def _entered(step: Named, binding: Binding, holder: dict[Value, Attempt]) -> list[Seen]:
+    """Pages that entered a state that the engine reports, those taken in this very step among them."""
     found = []
-    if binding.freed is not None:
-        try:
-            page = binding.freed.value(step.scene)
-            if page in holder:
-                found.append(Seen("page-free", holder[page]))
-        except Undefined:
-            pass
     if binding.page is not None:
         for page, attempt in holder.items():
             before, after = _state(step, binding, page, old=True), _state(step, binding, page, old=False)
