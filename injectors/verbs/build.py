@@ -23,9 +23,9 @@ HEADER = "infiniband/verbs.h"
 BUILD_BOUND_S = 120.0
 
 _PARTS = {
-    "gate.so": ("gate.c", (*LIBRARY, "-ldl")),
-    "softhca.so": ("softhca.c", LIBRARY),
-    "driver": ("driver.c", ("-libverbs",)),
+    "gate.so": (["gate.c"], (*LIBRARY, "-ldl")),
+    "softhca.so": (["softhca.c", "softhca_device.c"], LIBRARY),
+    "driver": (["driver.c"], ("-libverbs",)),
 }
 
 
@@ -100,12 +100,12 @@ def compile_part(command: str, part: str, output: Path, *more: str) -> None:
     Raises:
         MissingPartError: the compiler refuses.
     """
-    source, flags = _PARTS[part]
-    line = [*command.split(), *FLAGS, *more, str(SOURCES / source), "-o", str(output), *flags]
+    sources, flags = _PARTS[part]
+    line = [*command.split(), *FLAGS, *more, *(str(SOURCES / source) for source in sources), "-o", str(output), *flags]
     done = subprocess.run(line, capture_output=True, text=True, timeout=BUILD_BOUND_S)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
-        raise MissingPartError(f"{command} cannot build {source}: {said}", next=_ADVICE)
+        raise MissingPartError(f"{command} cannot build {part}: {said}", next=_ADVICE)
 
 
 def _cache() -> Path:
