@@ -115,17 +115,17 @@ class Conductor:
             self._let_go(hold, "release")
         self._phase("drain")
         self._settle()
-        self._advance(self.scenario.lab.request_timeout_ms + self.scenario.lab.drain_timeout_ms)
-        self._settle()
+        self._pass_time(self.scenario.lab.request_timeout_ms + self.scenario.lab.drain_timeout_ms)
         self._phase("probe")
         self._submit(PROBE, probe_request(self.scenario))
         self._settle()
         if not self.witness.ended(PROBE):  # starved, by quarantine say: its own time-out ends it
-            self._advance(self.scenario.lab.request_timeout_ms)
-            self._settle()
+            self._pass_time(self.scenario.lab.request_timeout_ms)
         self._phase("judge")
-        self.hub.call_all(self.lab.engines, "quiesce")
-        self.hub.call_all(list(self.lab.gates), "count")
+        asked = [(name, self.hub.send(name, "quiesce"), "quiesce") for name in self.lab.engines]
+        asked += [(name, self.hub.send(name, "count"), "count") for name in self.lab.gates]
+        for name, identity, command in asked:
+            self.hub.collect(identity, name, command)
 
     # -- steps
 
@@ -144,8 +144,7 @@ class Conductor:
             self._record("blocked", n=number, guard=outcome.by.data["guard"], by=by)
             self._phase("aftermath")
             if self.drain_first:
-                self._advance(self.scenario.lab.drain_timeout_ms)
-                self._settle()
+                self._pass_time(self.scenario.lab.drain_timeout_ms)
         elif outcome.state == "failed" and not self._blocked:
             reason, _, what = outcome.why.partition(": ")
             self._record("gave-up", n=number, why=reason, what=what)
@@ -183,8 +182,15 @@ class Conductor:
         return Outcome("met", f"decode took it as attempt {attempt}")
 
     def _advance(self, ms: int) -> Outcome:
-        fired = self.hub.call_all(self.lab.engines, "advance", ms=ms)
-        return Outcome("met", f"{sum(fired.values())} timer(s) fired")
+        return Outcome("met", f"{self._fire(ms)} timer(s) fired")
+
+    def _fire(self, ms: int) -> int:
+        return sum(self.hub.call_all(self.lab.engines, "advance", ms=ms).values())
+
+    def _pass_time(self, ms: int) -> None:
+        """Let time pass at rest, and let what it caused come to rest again."""
+        if self._fire(ms):
+            self._settle()
 
     def _arm(self, step: Hold) -> Outcome:
         match = {name: value for name, value in _fields(step).items() if value is not None}
@@ -211,8 +217,9 @@ class Conductor:
         step = self.scenario.holds()[hold]
         held = self.witness.held(hold)
         if step.write is not None:
-            self.hub.call("prefill", "disarm_lane", hold=hold)
+            disarmed = self.hub.send("prefill", "disarm_lane", hold=hold)
             self._look(held, "before-release")
+            self.hub.collect(disarmed, "prefill", "disarm_lane")
         self.hub.call(self._gate(step).name, how, hold=hold)
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")

@@ -173,10 +173,7 @@ class Lab:
             DirtyLabError: a gate still holds something; `renew` helps.
         """
         self.incarnation += 1
-        gates = self.hub.call_all(list(self.gates), "reset", incarnation=self.incarnation)
-        for gate, answer in gates.items():
-            if answer["held"]:
-                raise DirtyLabError(f"{gate} still holds {', '.join(answer['held'])} of the last run")
+        asked = {gate: self.hub.send(gate, "reset", incarnation=self.incarnation) for gate in self.gates}
         self.recorder.incarnation = self.incarnation
         faults: dict[str, Any] = {"glue_fault": glue_fault} if glue_fault is not None else {}
         self.hub.call_all(
@@ -189,3 +186,7 @@ class Lab:
             seed=seed,
             **faults,
         )
+        for gate, identity in asked.items():
+            held = self.hub.collect(identity, gate, "reset")["held"]
+            if held:
+                raise DirtyLabError(f"{gate} still holds {', '.join(held)} of the last run")
