@@ -11,6 +11,8 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -52,6 +54,7 @@ Probe = Callable[[], str]
 
 def diagnose(cluster: Cluster) -> Diagnosis:
     """Probe everything that a run on `cluster` needs, and what would widen what can be run."""
+    rdma, simulated = cluster.transport == "rdma", bool(cluster.simulated)
     findings = [
         _probe("python", _python, "racelab", "install Python 3.11 or later"),
         *(_probe(name, partial(_module, name), "every run", "make setup") for name in ("ray", "torch", "amqtt")),
@@ -68,8 +71,15 @@ def diagnose(cluster: Cluster) -> Diagnosis:
         _probe("socket counters", _socket_counters, "proof of transport", "a Linux kernel with inet_diag"),
         _probe("tlc", _tlc, "racelab model", "pip install 'racelab-pd[tlc]'", needed=False),
         _probe("gpu", _gpu, "clusters with GPUs", "none on this machine", needed=False),
-        _probe("rdma device", _rdma, "rdma clusters", "none on this machine", needed=False),
-        _probe("compiler", _compiler, "the verbs gate", "apt-get install gcc", needed=False),
+        _probe("rdma device", _rdma, "rdma clusters", "none on this machine", needed=rdma and not simulated),
+        _probe("compiler", _compiler, "the verbs gate", "apt-get install gcc libibverbs-dev", needed=rdma),
+        _probe(
+            "other processes' memory",
+            write_into_another_process,
+            "the software RDMA device",
+            "allow ptrace (Yama's ptrace_scope 0 or 1; CAP_SYS_PTRACE in a container)",
+            needed=simulated,
+        ),
     ]
     missing = [finding for finding in findings if finding.needed and not finding.here]
     return Diagnosis(cluster=cluster.cluster, ready=not missing, findings=findings)
@@ -188,4 +198,42 @@ def _compiler() -> str:
     found = shutil.which("cc") or shutil.which("gcc")
     if found is None:
         raise OSError("no C compiler on PATH")
+    include = "#include <infiniband/verbs.h>\n"
+    if subprocess.run([found, "-E", "-x", "c", "-"], input=include, text=True, capture_output=True).returncode:
+        raise OSError(f"{found} does not find infiniband/verbs.h")
     return found
+
+
+_TARGET = """
+import ctypes, sys
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
+place = ctypes.create_string_buffer(b"before")
+print(ctypes.addressof(place), flush=True)
+sys.stdin.readline()
+print(place.value.decode())
+"""
+
+
+def write_into_another_process() -> str:
+    """Whether this kernel lets one process write into another, which is what the software RDMA device does.
+
+    Raises:
+        OSError: it does not.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", _TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        address = int(child.stdout.readline())
+        words = ctypes.create_string_buffer(b"after!")
+        local = (ctypes.c_size_t * 2)(ctypes.addressof(words), 6)
+        remote = (ctypes.c_size_t * 2)(address, 6)
+        one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+        moved = library.process_vm_writev(child.pid, local, one, remote, one, none)
+        code = ctypes.get_errno()
+        said, _ = child.communicate("\n", timeout=10)
+    if moved != 6 or said.strip() != "after!":
+        raise OSError(f"process_vm_writev: {os.strerror(code) if moved < 0 else 'the bytes did not arrive'}")
+    return "can be written"

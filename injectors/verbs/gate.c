@@ -17,17 +17,6 @@
 
 /* -- the ways of a request; the lock is held */
 
-static uint64_t size_of(const struct ibv_send_wr *wr) {
-    uint64_t size = 0;
-    for (int i = 0; i < wr->num_sge; i++) size += wr->sg_list[i].length;
-    return size;
-}
-
-static int is_access(const struct ibv_send_wr *wr) {
-    return wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-           wr->opcode == IBV_WR_RDMA_READ;
-}
-
 static struct watch *wanting(const struct ibv_send_wr *wr, uint64_t size) {
     uint64_t start = wr->wr.rdma.remote_addr;
     for (struct watch *watch = is_access(wr) ? watches : NULL; watch; watch = watch->next)
@@ -216,7 +205,11 @@ static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
         if (heard) *ticket = heard;
         wc->wr_id = request->wr_id;
         shown = request->signalled || wc->status != IBV_WC_SUCCESS;
-        if (request->action == LOSE_COMPLETION && request->watch && !request->released && shown) {
+        int loses = request->action == LOSE_COMPLETION && request->watch && shown;
+        if (loses && request->dropped) {
+            wc->status = IBV_WC_RETRY_EXC_ERR;
+            into_error(pair);
+        } else if (loses && !request->released) {
             say(request, WITHHELD, wc->status);
             pair->withholding = request->watch;
         }
@@ -288,12 +281,17 @@ static void show_withheld(struct pair *pair, int lost) {
     if (!pair->queue.first && !pair->flying.first) watch_pair(pair, 0);
 }
 
+static void mark(const struct list *list, uint64_t watch, int lost) {
+    for (struct request *request = list->first; request; request = request->next)
+        if (request->watch == watch) *(lost ? &request->dropped : &request->released) = 1;
+}
+
 static void let_go(uint64_t watch, int lost) {
     for (int i = 0; i < BUCKETS; i++)
         for (struct pair *pair = pairs[i]; pair; pair = pair->next) {
             if (pair->withholding == watch) show_withheld(pair, lost);
-            for (struct request *request = pair->queue.first; request; request = request->next)
-                if (request->watch == watch) *(lost ? &request->dropped : &request->released) = 1;
+            mark(&pair->queue, watch, lost);
+            mark(&pair->flying, watch, lost); /* whose completion was to be kept back and has not come yet */
             pump(pair, NULL);
             if (!pair->queue.first && !pair->flying.first && !pair->withholding) watch_pair(pair, 0);
         }

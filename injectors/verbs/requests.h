@@ -169,6 +169,17 @@ static void discard(struct request *request) {
     free(request);
 }
 
+static uint64_t size_of(const struct ibv_send_wr *wr) {
+    uint64_t size = 0;
+    for (int i = 0; i < wr->num_sge; i++) size += wr->sg_list[i].length;
+    return size;
+}
+
+static int is_access(const struct ibv_send_wr *wr) {
+    return wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+           wr->opcode == IBV_WR_RDMA_READ;
+}
+
 /* -- reports */
 
 static void put_name(struct message *message, const struct ibv_context *context) {

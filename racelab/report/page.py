@@ -26,7 +26,6 @@ REPORT_FILE = "report.html"
 LISTED_EVENTS_MAX = 5_000
 _TRANSPORTS = {
     "tcp": "real: Mooncake over TCP sockets",
-    "softhca": "simulated: Mooncake's RDMA transport over a software device",
     "softroce": "kernel verbs over Soft-RoCE, no RDMA hardware",
     "rdma": "real: RDMA hardware",
 }
@@ -107,7 +106,7 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
         specs=spec_rows(verdict),
         tokens=token_rows(verdict),
         label=label_words(str(verdict["label"])) if verdict.get("label") else None,
-        transport=_TRANSPORTS.get(str(verdict.get("transport")), ""),
+        transport=str(verdict.get("simulated") or _TRANSPORTS.get(str(verdict.get("transport")), "")),
         target=_TARGETS.get(str(verdict.get("target")), ""),
         replay=replay_command(verdict),
         tried=also_tried(verdict),

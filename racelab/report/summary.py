@@ -51,9 +51,16 @@ class Tokens(NamedTuple):
 
 
 def headline(verdict: dict[str, Any]) -> str:
-    """One sentence that a doubting reader can check against the history."""
+    """One sentence that a doubting reader can check against the history; a simulated one says so first."""
+    said = _headline(verdict)
+    return f"Simulated, with no NIC: {said[0].lower()}{said[1:]}" if verdict.get("simulated") else said
+
+
+def _headline(verdict: dict[str, Any]) -> str:
     word = str(verdict["verdict"])
     opening = _SAYS.get(word, word)
+    if verdict.get("simulated"):
+        opening = opening.replace("is real here", "shows here")
     if word == "prevented":
         blocked = verdict.get("blocked_at") or {}
         by = f"the guard {blocked.get('guard')} refused step {blocked.get('step')}" if blocked else "a guard refused"

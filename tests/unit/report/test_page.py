@@ -94,7 +94,7 @@ def test_steps_specifications_findings_and_tokens_are_there(made: Any) -> None:
 
 def test_the_label_and_what_is_simulated_stand_above_the_diagram() -> None:
     history, verdict = made_by_hand.eager()
-    verdict |= {"label": "synthetic: hold w1 lasts 40,000 ms", "transport": "softhca"}
+    verdict |= {"label": "synthetic: hold w1 lasts 40,000 ms", "transport": "rdma", "simulated": "softhca: a device"}
     html = render(history, verdict)
     head = html[: html.index("<svg")]
     assert "synthetic: hold w1 lasts 40,000 ms" in head
