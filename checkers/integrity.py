@@ -3,12 +3,13 @@
 docs/specifications.md states the rule. The content key is the reader's own request and attempt
 (for a page taken from the prefix cache, those of whoever published it), the page's generation, the
 layer and the range; its source is what was fingerprinted when the write was posted. A difference is
-attributed to whoever's bytes explain it.
+attributed to whoever's bytes explain it, run by run where the page was taken apart.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cached_property
 
 from checkers.consumers import ARRIVED, Sight, Sources, consumptions
@@ -18,6 +19,7 @@ from checkers.lives import Life
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
+from racelab.evidence.provenance import NOBODY, Part, Place, Provenance, in_words
 from racelab.evidence.result import Finding, SpecResult, concluded
 from racelab.evidence.writes import Write, Writes
 
@@ -65,14 +67,17 @@ class _Judge:
     def _mismatch(self, sight: Sight, own: list[Write]) -> None:
         self.coverage["fingerprints_compared"] += 1
         self.coverage["mismatches"] += 1
-        writer, explained = self._attribute(sight)
+        parts = self._parts(sight)
+        writer, explained = self._attribute(sight, parts)
         reader = attempt_name(sight.event.request, sight.event.attempt)
         verb = _VERBS[sight.event.kind]
         what = (
             f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end} with fingerprint "
             f"{sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
         )
-        self._found(sight, what, own[0], writer)
+        if any(part.source == "unknown" for part in parts):
+            what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
+        self._found(sight, what, own[0], writer, parts)
 
     def _without_source(self, sight: Sight) -> None:
         reader = attempt_name(sight.event.request, sight.event.attempt)
@@ -80,8 +85,9 @@ class _Judge:
         if self.history.lost or self.sources.of(sight):
             self.doubts.append(f"{reader} takes {place}, a range that no single posted write has")
             return
-        writer, explained = self._attribute(sight)
-        self._found(sight, f"{reader} takes {place}, which was never written for it: {explained}", None, writer)
+        parts = self._parts(sight)
+        writer, explained = self._attribute(sight, parts)
+        self._found(sight, f"{reader} takes {place}, which was never written for it: {explained}", None, writer, parts)
 
     def _arrived(self, sight: Sight, own: list[Write]) -> None:
         """What is committed must have landed before: the same bytes may be there by chance or by an old attempt."""
@@ -101,17 +107,25 @@ class _Judge:
                 None,
             )
 
-    def _attribute(self, sight: Sight) -> tuple[str | None, str]:
+    def _parts(self, sight: Sight) -> list[Part]:
+        place = Place(sight.event, sight.page, sight.layer, sight.start, sight.end, sight.fingerprint)
+        return self.history.derived(Provenance).parts(place)
+
+    def _attribute(self, sight: Sight, parts: list[Part]) -> tuple[str | None, str]:
         """Whose bytes explain what was seen: by content first, then by who landed there."""
         size = sight.end - sight.start
         for write in self._posted[sight.fingerprint]:
             if write.bytes == size:
                 return writer_of(write), f"these are the bytes of {writer_of(write)} (write {write.id})"
+        if parts:
+            reader = (sight.event.request, sight.event.attempt)
+            foreign = {part.writer for part in parts if (part.request, part.attempt) != reader} - {None}
+            return foreign.pop() if len(foreign) == 1 else None, in_words(parts)
         life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
         for write in self._placed[sight.page, sight.layer]:
             if life is not None and self._landed_within(write, life, sight):
                 return writer_of(write), f"{writer_of(write)} landed there (write {write.id})"
-        return None, "never seen"
+        return None, NOBODY
 
     def _landed_within(self, write: Write, life: Life, sight: Sight) -> bool:
         """Whether somebody else's write landed there while the page was the reader's, before it looked."""
@@ -213,7 +227,9 @@ class _Judge:
                 if missing:
                     self.doubts.append(f"{attempt_name(*attempt)} finished, and {missing} was never {kind}")
 
-    def _found(self, sight: Sight, what: str, source: Write | None, writer: str | None) -> None:
+    def _found(
+        self, sight: Sight, what: str, source: Write | None, writer: str | None, parts: Sequence[Part] = ()
+    ) -> None:
         life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
         self.findings.append(
             Finding(
@@ -229,6 +245,7 @@ class _Judge:
                 when=when_ms(self.history, sight.event),
                 what=what,
                 events=numbers(source.posted if source is not None else None, sight.event),
+                provenance=list(parts),
             )
         )
 

@@ -58,6 +58,7 @@ class _Wire:
                 bytes=identity.bytes,
                 source_page=write.source_page,
                 fingerprint=write.fingerprint,
+                chunks=write.chunks,
             )
         self._batches.append(tuple(writes))
 
@@ -120,7 +121,8 @@ class Duet:
 
     def _describe(self, recorder: Recorder, pool: PagePool) -> None:
         free = list(range(pool.pages))
-        recorder.record("pool", pages=pool.pages, page_bytes=pool.page_bytes, layers=pool.layers, free=free)
+        sizes = {"pages": pool.pages, "page_bytes": pool.page_bytes, "layers": pool.layers}
+        recorder.record("pool", **sizes, free=free, pattern=pool.pattern_chunks)
         for layer in range(pool.layers):
             recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
 
@@ -157,6 +159,20 @@ class Duet:
     def _deliver(self, message: Message) -> None:
         engine = self.decode if message.to == "decode" else self.prefill
         engine.on_message(message)
+
+    def look(self, page: int, layer: int, start: int, end: int) -> Event:
+        """Decode reads its own memory, and takes apart what it saw."""
+        pool, recorder = self.pools["decode"], self.recorders["decode"]
+        recorder.learned("prefill", self.recorders["prefill"].seq, self.recorders["prefill"].clock.tick())
+        seen = pool.fingerprint(page, layer, start, end)
+        where = {"layer": layer, "start": start, "end": end, "fingerprint": seen, "why": "asked"}
+        look = recorder.record("look", None, None, page, self.decode.ledger.gen[page], **where)
+        recorder.record("chunks", fingerprint=seen, chunks=pool.seen.of(seen))
+        return look
+
+    def memory(self, page: int, layer: int) -> torch.Tensor:
+        """The bytes of one page's layer on decode, to be changed at will."""
+        return _bytes(self.pools["decode"])[layer, page]
 
     def history(self) -> History:
         """Drain, take stock, and put the history together."""

@@ -122,6 +122,8 @@ class Conductor:
         if not self.witness.ended(PROBE):  # starved, by quarantine say: its own time-out ends it
             self._pass_time(self.scenario.lab.request_timeout_ms)
         self._phase("judge")
+        for name, fingerprints in self.witness.unposted().items():
+            self.hub.call(name, "dissect", fingerprints=fingerprints)
         asked = [(name, self.hub.send(name, "quiesce"), "quiesce") for name in self.lab.engines]
         asked += [(name, self.hub.send(name, "count"), "count") for name in self.lab.gates]
         for name, identity, command in asked:

@@ -58,6 +58,19 @@ class Witness:
         admitted = (event for event in self.of("admitted") if event.request == request)
         return [{page for page, _ in event.data["tickets"]} for event in admitted]
 
+    def unposted(self) -> dict[str, list[str]]:
+        """By instance, the fingerprints of its pages that are not those of any posted write."""
+        posted = {event.data["fingerprint"] for event in self.of("posted")}
+        seen: dict[str, dict[str, None]] = defaultdict(dict)
+        for kind in ("committed", "published", "read"):
+            for event in self.of(kind):
+                news = (row[5] for row in event.data["fingerprints"] if row[5] not in posted)
+                seen[event.instance].update(dict.fromkeys(news))
+        for event in self.of("look"):
+            if event.data["fingerprint"] not in posted:
+                seen[event.instance][event.data["fingerprint"]] = None
+        return {instance: list(found) for instance, found in seen.items() if found}
+
     def ended(self, request: str) -> bool:
         """Whether every attempt of the request is terminal."""
         submitted = sum(event.request == request for event in self.of("submitted"))

@@ -13,7 +13,7 @@ import torch
 
 from racelab.engine.guards import Ticket
 from racelab.engine.transformer import HEAD_DIM, HEADS, TOKEN_BYTES
-from racelab.evidence.fingerprint import fingerprint
+from racelab.evidence.fingerprint import Dissected, chunk_fingerprints, fingerprint
 
 Fingerprint = list[int | str]
 """[page, gen, layer, start, end, hex]"""
@@ -30,6 +30,8 @@ class PagePool:
         self.kv = torch.zeros(layers, pages, page_tokens, 2, HEADS, HEAD_DIM)
         self._bytes = self.kv.numpy().view(numpy.uint8).reshape(layers, pages, self.page_bytes)
         self._pattern = b""
+        self.seen = Dissected()
+        """chunk fingerprints of everything that was fingerprinted in this epoch"""
 
     def address(self, layer: int) -> int:
         """Where a layer's block begins."""
@@ -42,7 +44,15 @@ class PagePool:
 
     def fingerprint(self, page: int, layer: int, start: int, end: int) -> str:
         """The fingerprint of a byte range of one page's layer."""
-        return fingerprint(self._bytes[layer, page, start:end])
+        data = self._bytes[layer, page, start:end]
+        seen = fingerprint(data)
+        self.seen.note(seen, data)
+        return seen
+
+    @property
+    def pattern_chunks(self) -> str:
+        """The chunk fingerprints of a page that holds this epoch's pattern and nothing else."""
+        return chunk_fingerprints(self._pattern)
 
     def fingerprints(self, tickets: Sequence[Ticket], tokens: int) -> list[Fingerprint]:
         """Of the valid bytes of `tokens` tokens in their pages, layer by layer; the tail is decode's to append."""
@@ -61,6 +71,7 @@ class PagePool:
     def refill(self, epoch: int) -> None:
         """Fill every page with a pattern that belongs to this epoch alone: finite numbers, so that
         attention over a page that was never written answers something, and always the same."""
+        self.seen.clear()
         numbers = numpy.random.default_rng(epoch).standard_normal(self.page_bytes // 4, dtype=numpy.float32)
         self._pattern = numbers.tobytes()
         self._bytes[:] = numpy.frombuffer(self._pattern, dtype=numpy.uint8)

@@ -212,11 +212,13 @@ class Prefill:
             address=job.regions[layer] + page * self._pool.page_bytes,
             bytes=size,
         )
+        whole = self._pool.fingerprint(source, layer, 0, size)
         return Write(
             identity,
             source_address=self._pool.address(layer) + source * self._pool.page_bytes,
             source_page=source,
-            fingerprint=self._pool.fingerprint(source, layer, 0, size),
+            fingerprint=whole,
+            chunks=self._pool.seen.of(whole),
         )
 
     def _tell_written(self, job: Job, chunk: int) -> None:

@@ -104,6 +104,9 @@ KINDS: dict[str, Kind] = {
     "completed": Kind("the writer's API returned for a batch", ("batch", "writes", "status", "code")),
     # evidence taken on demand
     "look": Kind("the receiver read its own memory", ("layer", "start", "end", "fingerprint", "why")),
+    "chunks": Kind(
+        "the chunks of what was seen under a fingerprint that nobody posted, as taken then", ("fingerprint", "chunks")
+    ),
     "scan": Kind("pages never granted still hold this epoch's pattern", ("pages", "foreign")),
     "quiesced": Kind("the instance at rest", ("pool", "states", "leftovers")),
     "sockets": Kind("bytes on the data connections: the kernel's count and ours", ("lanes", "acked", "expected")),

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from racelab.evidence.history import History
+from racelab.evidence.provenance import Part
 
 Outcome = Literal["violated", "held", "unknown"]
 Grade = Literal["exposed", "reached", "consumed", "stuck", "unaccounted", "corrupt"]
@@ -21,7 +22,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `owner` and `writer` read `r2 attempt 1 gen 2`; `bytes` is a half-open range within the page's
     layer; `when` is in ms since the run started; `events` are the numbers, `instance:seq`, that
-    show it.
+    show it; `provenance` says of each run of wrong bytes whose it is, where that can be told.
     """
 
     spec: str
@@ -36,6 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     when: float | None = None
     what: str
     events: list[str] = []
+    provenance: list[Part] = []
 
 
 class SpecResult(msgspec.Struct, frozen=True, kw_only=True):

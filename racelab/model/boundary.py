@@ -22,7 +22,7 @@ from racelab.model.spec.state import DECODE, FAULTS, PREFILL, Config, Effect, Sh
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "gave-up", "died"),
-        *("region", "look", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
+        *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
     }
 )
 """Kinds that say nothing of the system's own steps."""

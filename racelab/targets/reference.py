@@ -71,6 +71,7 @@ class Instance:
             "abort": self.abort,
             "advance": self.advance,
             "look": self.look,
+            "dissect": self.dissect,
             "sync": self.sync,
             "quiesce": self.quiesce,
         }
@@ -190,7 +191,14 @@ class Instance:
             lab, pool, Guards(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
         )
         free = list(reversed(self.engine.ledger.free))
-        self.recorder.record("pool", pages=pages, page_bytes=pool.page_bytes, layers=pool.layers, free=free)
+        self.recorder.record(
+            "pool",
+            pages=pages,
+            page_bytes=pool.page_bytes,
+            layers=pool.layers,
+            free=free,
+            pattern=pool.pattern_chunks,
+        )
         for layer in range(pool.layers):
             self.recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
         return {"address_0": pool.address(0)}
@@ -246,6 +254,14 @@ class Instance:
             seen = self._pool.fingerprint(page, where["layer"], where["start"], where["end"])
             gen = self.engine.ledger.gen[page]
             self.recorder.record("look", None, None, page, gen, fingerprint=seen, why=why, **where)
+
+    def dissect(self, fingerprints: list[str]) -> None:
+        """Say of which chunks consisted what was seen under each of these fingerprints, where that is known."""
+        assert self._pool is not None
+        for whole in fingerprints:
+            chunks = self._pool.seen.of(whole)
+            if chunks is not None:
+                self.recorder.record("chunks", fingerprint=whole, chunks=chunks)
 
     def sync(self) -> dict[str, bool]:
         """Whether this instance could still act without hearing anything."""

@@ -36,6 +36,8 @@ class Write:
     source_address: int
     source_page: int
     fingerprint: str
+    chunks: str | None = None
+    """the fingerprints of its chunks (racelab.evidence.fingerprint)"""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ class Transport:
             bytes=identity.bytes,
             source_page=write.source_page,
             fingerprint=write.fingerprint,
+            **({"chunks": write.chunks} if write.chunks is not None else {}),
         )
 
 
