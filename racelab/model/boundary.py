@@ -130,7 +130,10 @@ def config_of(history: History) -> Config:
         prompt, new = event.data["prompt_tokens"], event.data["new_tokens"]
         pages = -(-(prompt + new) // lab.page_tokens)
         granted = -(-(prompt - 1) // lab.page_tokens)
-        shapes.setdefault(event.request or "", Shape(pages, granted, keys.get(event.request or "", ())))
+        known = keys.get(event.request or "", {})
+        full = range((prompt - 1) // lab.page_tokens if lab.prefix_cache else 0)
+        own = tuple(known.get(place, f"{event.request}, page {place}") for place in full)
+        shapes.setdefault(event.request or "", Shape(pages, granted, own))
     pools = {event.instance: event.data["pages"] for event in history.by_kind["pool"]}
     attempts = [event.attempt or 0 for event in history.by_kind["submitted"]]
     return Config(
@@ -145,20 +148,19 @@ def config_of(history: History) -> Config:
     )
 
 
-def _keys_of(history: History) -> dict[str, tuple[str, ...]]:
-    """The content keys of each request's first pages, as far as the prefix cache shows them.
+def _keys_of(history: History) -> dict[str, dict[int, str]]:
+    """The content keys of each request's full pages, as far as the prefix cache shows them.
 
-    A history has no prompts, only the keys of what was found or published. A request whose keys
-    never show has none that matter, unless an engine overlooked a hit.
+    A history has no prompts, only the keys of what was found or published. Where none shows, the
+    page was never published and no published page had its key, unless an engine overlooked a hit.
     """
     places: dict[tuple[str, int, int, int], int] = {}
     for event in history.by_kind["admitted"]:
-        for index, (page, gen) in enumerate(event.data["tickets"]):
-            places[event.request or "", event.attempt or 0, page, gen] = index
+        for place, (page, gen) in enumerate(event.data["tickets"]):
+            places[event.request or "", event.attempt or 0, page, gen] = place
     known: dict[str, dict[int, str]] = {}
     for event in history.of("cache-hit", "page-shared", "page-dup"):
-        index = places.get((event.request or "", event.attempt or 0, event.page or 0, event.gen or 0), -1)
-        if index >= 0:
-            known.setdefault(event.request or "", {})[index] = event.data["key"]
-    runs = {request: [keys.get(index) for index in range(len(keys))] for request, keys in known.items()}
-    return {request: tuple(key for key in keys if key) for request, keys in runs.items() if all(keys)}
+        subject = (event.request or "", event.attempt or 0, event.page or 0, event.gen or 0)
+        if subject in places:
+            known.setdefault(event.request or "", {})[places[subject]] = event.data["key"]
+    return known
