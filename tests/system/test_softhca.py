@@ -1,0 +1,135 @@
+"""The same scenario files over Mooncake's real RdmaTransport, on the software device."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from racelab import scenario
+from racelab.assembly import Order, Workbench, open_workbench
+from racelab.doctor import diagnose, write_into_another_process
+from racelab.evidence.events import Event
+from racelab.lab.cluster import load
+from racelab.registry import checkers
+from racelab.scenario import Release
+from racelab.shipped import shipped
+from racelab.targets import target
+from racelab.verdict import judge
+
+WANTED = ("late-write-after-timeout", "late-write-after-drain", "stale-notification-commits-retry", "clean-serving")
+
+
+@pytest.fixture(scope="module")
+def rdma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    missing = [finding for finding in diagnose(load("softhca")).findings if finding.needed and not finding.here]
+    if missing:
+        pytest.skip(f"{missing[0].part}: {missing[0].detail}")
+    with open_workbench(load("softhca"), target("reference"), tmp_path_factory.mktemp("logs")) as opened:
+        yield opened
+
+
+def wanted(name: str) -> scenario.Scenario:
+    return scenario.load(shipped("scenarios", f"{name}.yaml"))
+
+
+@pytest.mark.parametrize("policy", ["eager", "ledger"])
+@pytest.mark.parametrize("name", WANTED)
+def test_the_verdict_is_what_the_scenario_says(rdma: Workbench, name: str, policy: str) -> None:
+    for _ in range(3):
+        played = rdma.play(Order(wanted(name), policy))
+        assert played.failure is None
+        assert played.verdict.verdict == wanted(name).expected[policy], played.verdict.why
+        assert played.verdict.exit_code == 0
+        for certificate in played.verdict.injections:
+            assert certificate.state in ("confirmed", "not-reached"), certificate.why
+
+
+def test_it_is_labelled_as_simulated_and_proven_to_be_rdma(rdma: Workbench) -> None:
+    played = rdma.play(Order(wanted("late-write-after-timeout"), "eager"))
+    json = played.verdict.to_json()
+    assert (json["transport"], json["cluster"]) == ("rdma", "softhca")
+    assert json["simulated"].startswith("softhca")
+    write = next(each for each in json["injections"] if each["id"] == "w1")
+    assert (write["gate"], write["stage"], write["payload"]) == ("verbs", "posted, before the doorbell", "at-hold")
+    assert write["achieved"]["transport_proven"]
+    assert write["achieved"]["counts_equal"]
+    rails = {event.instance: event.data for event in played.history.by_kind["rails"]}
+    assert rails["prefill"]["landed"] == rails["prefill"]["expected"] > 0
+    assert rails["decode"]["landed"] == 0
+    counts = next(event for event in played.history.by_kind["counted"] if event.data["gate"] == "verbs").data["counts"]
+    assert (
+        counts["bytes"]
+        == counts["bytes_kernel"]
+        == sum(event.data["bytes"] for event in played.history.by_kind["posted"])
+    )
+
+
+def test_a_device_that_counts_something_else_makes_it_inconclusive(rdma: Workbench) -> None:
+    played = rdma.play(Order(wanted("late-write-after-timeout"), "eager"))
+    for event in played.history.by_kind["rails"]:
+        event.data["landed"] = 0  # as if Mooncake had gone over TCP
+    verdict = judge(played.history, checkers())
+    assert verdict.verdict == "inconclusive"
+    assert "RDMA devices wrote 0 bytes" in verdict.why
+
+
+def test_two_holds_take_queue_pairs_of_their_own(rdma: Workbench, tmp_path: Path) -> None:
+    """What is held first is let go last: neither hold stands behind the other."""
+    text = """
+scenario: two-holds
+about: Two requests held, let go in the other order.
+lab: {decode-pages: 8}
+requests: {r1: {prompt-tokens: 13}, r2: {prompt-tokens: 13}}
+steps:
+  - hold: {id: w1, write: {request: r1}, count: 2}
+  - hold: {id: w2, write: {request: r2}, count: 2}
+  - submit: r1
+  - await: {event: held, hold: w1}
+  - submit: r2
+  - await: {event: held, hold: w2}
+  - release: w2
+  - await: {event: finished, request: r2}
+  - release: w1
+  - await: {event: finished, request: r1}
+expected: {ledger: not-reproduced}
+"""
+    file = tmp_path / "two-holds.yaml"
+    file.write_text(text)
+    played = rdma.play(Order(scenario.load(file), "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+
+
+def test_a_dropped_write_ends_its_queue_pair_and_the_transport_sends_it_again(rdma: Workbench) -> None:
+    steps = [
+        scenario.Drop(hold=step.hold) if isinstance(step, Release) and step.hold == "w1" else step
+        for step in wanted("late-write-after-timeout").steps
+    ]
+    played = rdma.play(Order(msgspec.structs.replace(wanted("late-write-after-timeout"), steps=steps), "eager"))
+    dropped = played.history.by_kind["dropped"]
+    assert dropped, [event.kind for event in played.history.events if event.instance == "verbs"]
+    again = rdma.play(Order(wanted("late-write-after-timeout"), "eager"))
+    assert again.verdict.verdict == "reproduced", again.verdict.why
+
+
+@pytest.mark.parametrize("victim", ["verbs", "decode"])
+def test_a_process_that_is_killed_in_mid_hold_makes_it_inconclusive(rdma: Workbench, victim: str) -> None:
+    def kill(event: Event) -> None:
+        if event.kind == "held" and not killed:
+            killed.append(rdma.lab.pids[victim])
+            os.kill(rdma.lab.pids[victim], signal.SIGKILL)
+
+    killed: list[int] = []
+    played = rdma.play(Order(wanted("late-write-after-timeout"), "eager"), kill)
+    assert killed
+    assert played.verdict.verdict == "inconclusive"
+    assert played.verdict.exit_code == 4
+    assert rdma.play(Order(wanted("late-write-after-timeout"), "eager")).verdict.verdict == "reproduced"
+
+
+def test_the_doctor_probes_what_the_device_needs() -> None:
+    assert write_into_another_process() == "can be written"
