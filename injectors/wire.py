@@ -38,6 +38,7 @@ INJECTOR = Injector(
     means="a TCP relay that the writer reaches by the gate's segment name; whole writes stop in it",
     stage="on the wire",
     payload="at-hold",
+    corrupts=True,
     transports=("tcp",),
     mechanisms={
         "congestion": Mechanism(

@@ -14,6 +14,8 @@ from racelab.transport.lanes import Lanes, WriteIdentity
 
 GATE = "wire"
 
+_EVERY_BIT = 0xFF
+
 
 class Announced:
     """A write that was announced, and the hold that wants it, if one does."""
@@ -46,16 +48,38 @@ class Announced:
 class Held:
     """A write that stopped, whole, until it is told to go on or is lost.
 
-    `go` starts the write towards its target without waiting for it; `lose` resets its writer.
+    `go` starts the write towards its target without waiting for it; `lose` resets its writer;
+    `payload` are its bytes as they will go.
     """
 
-    def __init__(self, announced: Announced, hold: str, go: Callable[[], None], lose: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        announced: Announced,
+        hold: str,
+        go: Callable[[], None],
+        lose: Callable[[], None],
+        payload: memoryview | None = None,
+    ) -> None:
         self.announced = announced
         self.hold = hold
         self.go = go
         self.lose = lose
+        self.payload = payload
+        self.changed: dict[str, int] = {}
         self.lost = False
         self.told = threading.Event()
+
+    def corrupt(self, offset: int) -> None:
+        """Let it go on with another byte at `offset`.
+
+        Raises:
+            LabError: it has no such byte.
+        """
+        identity = self.announced.identity
+        if self.payload is None or offset >= len(self.payload):
+            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: none at offset {offset:,}")
+        self.payload[offset] ^= _EVERY_BIT
+        self.changed = {"corrupt": offset}
 
     def goes_on(self) -> bool:
         """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
@@ -103,22 +127,25 @@ class Book:
             self._holds[hold] = _Hold()
             self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
 
-    def release(self, hold: str) -> list[str]:
+    def release(self, hold: str, corrupt: int | None = None) -> list[str]:
         """Let go what is held, one after the other, each once the one before has landed.
 
-        The rule ends: a write that comes later passes. Returns the ids of the writes that go.
+        The rule ends: a write that comes later passes. Returns the ids of the writes that go; with
+        `corrupt` the first of them goes with the byte at that offset changed.
         """
         with self._urgently(), self._lock:
             found = self._close(hold)
             if found.going or not found.queue:
                 return []
+            if corrupt is not None:
+                found.queue[0].corrupt(corrupt)
             found.going = True
             self._let_go(found.queue[0])
             return [held.announced.identity.write for held in found.queue]
 
     def _let_go(self, held: Held) -> None:
         # by this thread: waking the write's own takes longer than the first bytes
-        held.announced.record(self._recorder, "released", held.hold)
+        held.announced.record(self._recorder, "released", held.hold, **held.changed)
         held.go()
         held.told.set()
 
@@ -181,13 +208,19 @@ class Book:
                 del self._announced[address, size]
             return announced
 
-    def stop(self, announced: Announced, go: Callable[[], None], lose: Callable[[], None]) -> Held | None:
+    def stop(
+        self,
+        announced: Announced,
+        go: Callable[[], None],
+        lose: Callable[[], None],
+        payload: memoryview | None = None,
+    ) -> Held | None:
         """The whole write is here: hold it, or None if its hold is over."""
         with self._lock:
             hold = self._holds.get(announced.hold or "")
             if hold is None or not hold.open or announced.hold is None:
                 return None
-            held = Held(announced, announced.hold, go, lose)
+            held = Held(announced, announced.hold, go, lose, payload)
             hold.queue.append(held)
             # under the lock, so that no release can be recorded before it
             announced.record(self._recorder, "held", announced.hold)

@@ -154,7 +154,7 @@ class Relay:
             nonlocal sent
             sent = self.target.send_at_once(whole)
 
-        held = self.book.stop(announced, go, lambda: self.writer.close(reset=True))
+        held = self.book.stop(announced, go, lambda: self.writer.close(reset=True), whole[HEADER.size :])
         if held is not None and not held.goes_on():
             return False
         broken = None

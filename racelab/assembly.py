@@ -93,6 +93,8 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
                 f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
                 next=f"one of: {', '.join(gate.mechanisms)}",
             )
+        if wanted.corrupted(hold.id) is not None and not gate.corrupts:
+            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot change a byte", next="use the tcp transport")
         mechanisms[hold.id] = {
             "gate": gate.name,
             "stage": gate.stage,

@@ -117,9 +117,14 @@ class Hold(_Step, frozen=True, kw_only=True, rename="kebab", tag="hold"):
 
 
 class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
-    """Everything stopped under a hold goes on, in the order in which it stopped."""
+    """Everything stopped under a hold goes on, in the order in which it stopped.
+
+    With `corrupt` the byte at that offset of the first held write is another one when it goes on. No
+    link does that unnoticed, so a run with it is labelled `synthetic`.
+    """
 
     hold: str
+    corrupt: int | None = None
 
 
 class Drop(_Step, frozen=True, kw_only=True, rename="kebab", tag="drop"):
@@ -185,6 +190,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         """Every hold by its id."""
         return {step.id: step for step in self.steps if isinstance(step, Hold)}
 
+    def corrupted(self, hold: str) -> int | None:
+        """Which byte of what is held under `hold` is changed when it is released, if one is."""
+        steps = (step for step in self.steps if isinstance(step, Release) and step.hold == hold)
+        return next((step.corrupt for step in steps), None)
+
 
 def verb(step: Step) -> str:
     """The word that starts a step in YAML."""
@@ -210,6 +220,8 @@ def read_aloud(step: Step) -> str:
             return f"advance the clock by {step.ms:,} ms"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
+        case Release(corrupt=int() as offset):
+            return f"release {step.hold} with byte {offset:,} changed"
         case Release() | Drop():
             return f"{verb(step)} {step.hold}"
         case Hold():
@@ -328,7 +340,7 @@ def _check(
     steps: list[Placed],
 ) -> None:
     """Names that dangle and sizes that cannot be."""
-    holds: set[str] = set()
+    holds: dict[str, Hold] = {}
     for step, place in steps:
         if step is None:
             continue
@@ -340,10 +352,15 @@ def _check(
                 document.problem("a hold takes one of 'write' and 'message'", *place)
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)
-            holds.add(step.id)
+            holds[step.id] = step
         named = getattr(step, "hold", None)
         if named is not None and named not in holds:
             document.problem(f"no hold {named!r} before this step", *place)
+        if isinstance(step, Release) and step.corrupt is not None:
+            if step.hold in holds and holds[step.hold].write is None:
+                document.problem("only a held write can be released with a byte changed", *place)
+            if step.corrupt < 0:
+                document.problem("corrupt is an offset from the write's first byte: 0 at least", *place)
         if isinstance(step, Expect) and (step.claim == "reuses") != (step.of is not None):
             document.problem("'of' goes with the claim 'reuses', and only with it", *place)
         for key in ("count", "ms"):

@@ -166,7 +166,7 @@ class Conductor:
             case Hold():
                 return self._arm(step)
             case Release():
-                return self._let_go(step.hold, "release")
+                return self._let_go(step.hold, "release", step.corrupt)
             case Drop():
                 return self._let_go(step.hold, "drop")
             case Await():
@@ -208,8 +208,8 @@ class Conductor:
 
     # -- letting go
 
-    def _let_go(self, hold: str, how: str) -> Outcome:
-        """End a hold: what it holds is released or dropped, and has arrived when this returns.
+    def _let_go(self, hold: str, how: str, corrupt: int | None = None) -> Outcome:
+        """End a hold: what it holds is released (with a byte changed) or dropped, and has arrived when this returns.
 
         Nothing more stops under it. The receiver looks at the target of each held write before and after.
         """
@@ -222,7 +222,8 @@ class Conductor:
             disarmed = self.hub.send("prefill", "disarm_lane", hold=hold)
             self._look(held, "before-release")
             self.hub.collect(disarmed, "prefill", "disarm_lane")
-        self.hub.call(self._gate(step).name, how, hold=hold)
+        change = {"corrupt": corrupt} if corrupt is not None else {}
+        self.hub.call(self._gate(step).name, how, hold=hold, **change)
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")
         waiting = {event.data["what"] for event in held}

@@ -22,6 +22,7 @@ from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write, Writes
 from racelab.scenario import Hold
 
+Action = Literal["release", "corrupt", "drop"]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 
 AT_HOLD = "at-hold"
@@ -34,7 +35,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     gate: str
     stage: str
-    action: Literal["release", "drop"]
+    action: Action
     payload: str
     state: State
     requested: dict[str, Any]
@@ -67,7 +68,10 @@ class _Case:
         self.held = self._mine("held")
         self.ends = {event.data["what"]: event for event in self._mine("landed", "delivered", "dropped", "unlanded")}
         self.released = {event.data["what"]: event for event in self._mine("released")}
-        self.action: Literal["release", "drop"] = "drop" if self.schedule.drops(hold.id) else "release"
+        self.corrupt = history.header.scenario.corrupted(hold.id)
+        self.action: Action = "drop" if self.schedule.drops(hold.id) else "release"
+        if self.corrupt is not None:
+            self.action = "corrupt"
         self.wrong: list[str] = []
         self.missing: list[str] = []
 
@@ -81,6 +85,7 @@ class _Case:
             self._check_what_stopped()
             for held in self.held:
                 self._check_end(held)
+            self._check_change()
             self._check_transport()
         bracket = [self._bracket(held) for held in self.held]
         return Certificate(
@@ -109,6 +114,7 @@ class _Case:
             "count": self.hold.count,
             "mechanism": self.hold.mechanism,
             "bound_ms": self.mechanism.get("bound_ms"),
+            **({"corrupt": self.corrupt} if self.corrupt is not None else {}),
         }
 
     def _achieved(self, bracket: list[list[str]]) -> dict[str, Any]:
@@ -123,10 +129,15 @@ class _Case:
             "held": [event.data["what"] for event in self.held],
             "bytes": sum(int(event.data.get("bytes", 0)) for event in self.held),
             **{name: self._span(events) for name, events in moments.items()},
+            "corrupted": self._corrupted(),
             "bracket": bracket,
             "counts_equal": _counts_agree(self._counted()) if self._counted() is not None else None,
             "transport_proven": self._transport_problem() is None,
         }
+
+    def _corrupted(self) -> list[str]:
+        """What went on with a byte changed."""
+        return [what for what, event in self.released.items() if event.data.get("corrupt") is not None]
 
     def _span(self, events: Iterable[Event]) -> list[float]:
         """The first and the last moment, in ms since the run started; empty if there was none."""
@@ -149,6 +160,12 @@ class _Case:
                 self.wrong.append(f"{held.data['what']} was held and does not match: {differing}")
             if self.hold.write is not None:
                 self._check_identity(held)
+
+    def _check_change(self) -> None:
+        """The first of the held writes, and no other, went on with the byte changed that was asked for."""
+        asked = [held.data["what"] for held in self.held[:1]] if self.corrupt is not None else []
+        if self._corrupted() != asked:
+            self.wrong.append(f"changed were {self._corrupted()}, asked for was {asked}")
 
     def _differs(self, held: Event) -> str | None:
         """The field in which a held thing differs from what was asked for."""
@@ -225,7 +242,10 @@ class _Case:
             side = "before" if not first else "after"
             self.missing.append(f"the receiver did not look at its memory {side} the landing of {what}")
         write = self._write(held)
-        if then and write is not None and self.mechanism.get("payload") == AT_HOLD:
+        if then and write is not None and what in self._corrupted():
+            if then[0].data["fingerprint"] == write.fingerprint:
+                self.wrong.append(f"{what} was to land with a byte changed, and landed as it was posted")
+        elif then and write is not None and self.mechanism.get("payload") == AT_HOLD:
             self._check_bytes(write, then[0])
 
     def _check_bytes(self, write: Write, look: Event) -> None:

@@ -6,7 +6,7 @@ passes one, the deadline's effect has to be in the history too.
 
     default-timers                                       reachable with everybody's defaults
     shortened: request-timeout-ms 10000 -> 500           a timer was set below its default
-    synthetic: hold w1 lasts 40,000 ms; ...              no network does that
+    synthetic: hold w1 lasts 40,000 ms; ...              no network does that (or: changes a byte)
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
 from racelab.scenario import Hold, Lab
+
+WHAT_CHECKSUMS_DO = "every link and TCP itself find a single changed byte, and only hosts and middleboxes can leave one"
+"""A one's complement sum differs for every single changed byte (RFC 1071). What changes bytes in memory,
+before the sum is taken or after it was compared, is not found (Stone and Partridge, SIGCOMM 2000)."""
 
 DEFAULT_TIMERS = "default-timers"
 SHORTENED = "shortened"
@@ -46,7 +50,10 @@ def label(history: History) -> str:
 
 
 def hold_label(history: History, hold: Hold) -> str:
-    """The label of one hold, by the spans of what it held."""
+    """The label of one hold, by the spans of what it held and by what was done to it."""
+    changed = [event for event in history.by_kind["released"] if event.data["hold"] == hold.id]
+    if any(event.data.get("corrupt") is not None for event in changed):
+        return f"{SYNTHETIC}: hold {hold.id} changes a byte; {WHAT_CHECKSUMS_DO}"
     mechanism = history.header.mechanisms.get(hold.id)
     overtaken = sum(event.data.get("overtaken", 0) for event in history.by_kind["delivered"] if _under(event, hold))
     if overtaken:

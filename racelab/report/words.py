@@ -99,7 +99,13 @@ def deed(event: Event) -> str:
     return _DEEDS.get(str(event.data.get("refuses")), str(event.data.get("refuses")))
 
 
-_DEEDS = {"page-free": "to free", "committed": "to commit", "page-private": "to give away", "read": "to read"}
+_DEEDS = {
+    "page-free": "to free",
+    "committed": "to commit",
+    "page-private": "to give away",
+    "page-shared": "to publish",
+    "read": "to read",
+}
 
 
 def plain(event: Event) -> str:
@@ -120,6 +126,11 @@ def _moved(state: str) -> Callable[[Event, dict[str, Any]], str]:
 def _completed(event: Event, data: dict[str, Any]) -> str:
     code = f" (code {data['code']})" if data.get("code") else ""
     return f"the writer's API returned {data.get('status')}{code} for {count_of(_length(data.get('writes')), 'write')}"
+
+
+def _released(event: Event, data: dict[str, Any]) -> str:
+    changed = f" with byte {data['corrupt']:,} changed" if data.get("corrupt") is not None else ""
+    return f"lets {thing(event)} go on{changed}"
 
 
 def _length(value: Any) -> int:
@@ -160,7 +171,13 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "look": lambda e, d: f"looks at {ticket(e)}, layer {d.get('layer')}: {d.get('why')}",
     "armed": lambda e, d: f"watches for {d.get('hold')}",
     "held": lambda e, d: f"holds {thing(e)}",
-    "released": lambda e, d: f"lets {thing(e)} go on",
+    "released": _released,
+    "page-shared": _moved("SHARED"),
+    "page-dup": _moved("DUP"),
+    "published": lambda e, d: f"{who(e)}: {count_of(_length(d.get('keys')), 'page')} can be found in the prefix cache",
+    "cache-hit": lambda e, d: f"{who(e)} takes {ticket(e)} from the prefix cache",
+    "reference-dropped": lambda e, d: f"{who(e)} is done with {ticket(e)}; {d.get('references')} still read it",
+    "ledger-violation": lambda e, d: f"{d.get('transition')} of {ticket(e)} by {d.get('caller')}: {d.get('rule')}",
     "landed": lambda e, d: f"{thing(e)} landed",
     "delivered": lambda e, d: f"{thing(e)} was delivered",
     "dropped": lambda e, d: f"{thing(e)} was lost",

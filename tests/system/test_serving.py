@@ -44,3 +44,20 @@ def test_normal_serving_gives_as_many_boundary_events_as_the_published_runs(benc
     assert evicted
     assert played.history.by_kind["cache-hit"]
     assert any(event.data["chunk"] > 1 for event in boundary if event.kind == "posted")
+
+
+def test_a_byte_changed_on_the_way_is_named_with_its_page_and_its_transfer(bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "byte-changed-on-the-way.yaml"))
+    played = bench.play(Order(wanted, "ledger"))
+    verdict, history = played.verdict, played.history
+    held = history.by_kind["held"][0]
+    assert {(finding.page, finding.layer) for finding in verdict.evidence} == {(held.page, held.data["layer"])}
+    assert {finding.spec for finding in verdict.evidence} == {"integrity"}
+    for finding in verdict.evidence:
+        assert finding.bytes is not None
+        assert finding.bytes[0] <= 5000 < finding.bytes[1]
+        assert held.data["what"] in finding.what
+    assert {finding.what.split()[0] for finding in verdict.evidence} >= {"r1", "r2"}
+    assert verdict.label.startswith("synthetic: hold w1 changes a byte")
+    assert [each.state for each in verdict.injections] == ["confirmed"]
+    assert any(row["first_difference"] is not None for row in verdict.tokens)

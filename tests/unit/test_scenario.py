@@ -107,6 +107,13 @@ steps:
         ("r1: {}", "r1: {prefix: system}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix-tokens: 3}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix: system, prefix-tokens: 25}", 4, "at least 1 token of the prompt's own"),
+        ("release: w1", "release: {hold: w1, corrupt: -1}", 9, "0 at least"),
+        (
+            "  - submit: r1",
+            "  - hold: {id: m, message: {type: written}}\n  - release: {hold: m, corrupt: 1}",
+            8,
+            "only a held write can be",
+        ),
         ("about: One", "lab: {page-tokens: 16, chunk-tokens: 24}\nabout: One", 2, "multiple of page-tokens"),
         ("about: One", "spec: safety\nabout: One", 2, "safety"),
         ("about: One", "victim: r9\nabout: One", 2, "no request 'r9'"),

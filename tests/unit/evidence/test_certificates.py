@@ -156,3 +156,40 @@ def test_looks_may_differ_where_the_owner_appends() -> None:
         history, lambda event: event.seq == look.seq and event.kind == "look", data={"fingerprint": "feedfeedfeedfeed"}
     )
     assert first(tampered).state == "confirmed"
+
+
+CHANGED = histories.LATE_BUT_RIGHTFUL.replace("- release: w1", "- release: {hold: w1, corrupt: 9}")
+
+
+def with_a_byte_changed(looked: str | None) -> History:
+    """The first held write goes on with a byte changed; afterwards the receiver sees `looked` there."""
+    history = histories.play(CHANGED)
+    history = histories.changed(history, kind("released", hold="w1"), data={"corrupt": 9})
+    what = next(event for event in history.by_kind["released"]).data["what"]
+    seen = {"fingerprint": looked} if looked else {}
+    return histories.changed(history, kind("look", why="after-landing", write=what), data=seen)
+
+
+def test_a_changed_byte_is_confirmed_when_the_receiver_sees_other_bytes() -> None:
+    certificate = first(with_a_byte_changed("feedfeedfeedfeed"))
+    assert (certificate.action, certificate.state) == ("corrupt", "confirmed"), certificate.why
+    assert certificate.requested["corrupt"] == 9
+    assert len(certificate.achieved["corrupted"]) == 1
+    assert certificate.label.startswith("synthetic: hold w1 changes a byte")
+
+
+def test_a_changed_byte_that_the_receiver_does_not_see() -> None:
+    certificate = first(with_a_byte_changed(None))
+    assert certificate.state == "mismatch"
+    assert "landed as it was posted" in certificate.why[0]
+
+
+def test_a_byte_that_was_to_change_and_did_not() -> None:
+    certificate = first(histories.play(CHANGED))
+    assert certificate.state == "mismatch"
+    assert certificate.why[0].startswith("changed were [], asked for was ['w1']")
+
+
+def test_a_byte_that_nobody_asked_to_change(late_write: History) -> None:
+    wrong = histories.changed(late_write, kind("released", hold="w1"), data={"corrupt": 3})
+    assert first(wrong).state == "mismatch"

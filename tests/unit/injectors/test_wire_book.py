@@ -65,6 +65,21 @@ def test_released_writes_go_one_after_the_other_in_the_order_in_which_they_stopp
     assert desk.book.release("h") == []
 
 
+def test_the_first_of_them_goes_on_with_a_byte_changed(desk: Desk) -> None:
+    payloads = [memoryview(bytearray(4096)) for _ in range(2)]
+    for page, payload in enumerate(payloads):
+        announced = desk.book.arrive(4096 * page, 4096)
+        assert announced is not None
+        desk.book.stop(announced, lambda: None, lambda: None, payload)
+    with pytest.raises(LabError, match="write w0 has 4,096 bytes: none at offset 4,096"):
+        desk.book.release("h", corrupt=4096)
+    assert desk.book.release("h", corrupt=7) == ["w0", "w1"]
+    assert [index for index, byte in enumerate(payloads[0]) if byte] == [7]
+    assert not any(payloads[1])
+    released = next(event for event in desk.recorder.drain() if event.kind == "released")
+    assert released.data["corrupt"] == 7
+
+
 def test_what_comes_after_the_release_passes(desk: Desk) -> None:
     desk.book.release("h")
     assert desk.stop(0) is None
