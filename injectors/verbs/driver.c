@@ -8,6 +8,9 @@
  *   fill VALUE                  fill the source buffer (what a late payload would read)
  *   state Q S                   move queue pair Q (here) to reset, error; peer-reset, peer-error (there) -> code
  *   destroy Q | dereg | counts  -> code, or the device's landed requests and bytes are read by the harness
+ *   who Q                       -> queue pair numbers here and there, the target's key and address
+ *   join Q PEER KEY ADDRESS     connect queue pair Q (here) to another driver's, and write to its target -> code
+ *   meet Q PEER                 connect queue pair Q (there) to another driver's -> code
  *   event                       arm the completion channel and wait for an event after the next post -> 1 or 0
  *   threads N                   N threads post 200 writes each over both queue pairs -> completions seen
  */
@@ -29,6 +32,8 @@ struct rail {
     struct ibv_pd *pd;
     struct ibv_mr *source, *target;
     struct ibv_qp *here, *there;
+    uint64_t address; /* of the target: our own, or another driver's */
+    uint32_t key;
 };
 
 static struct rail rails[RAILS_MAX];
@@ -73,6 +78,8 @@ static int set_up(void) {
         rail->target = ibv_reg_mr(rail->pd, target, BYTES, ACCESS);
         rail->here = make(rail);
         rail->there = make(rail);
+        rail->address = (uintptr_t)target;
+        rail->key = rail->target->rkey;
         if (connect_pair(rail, rail->there, rail->here->qp_num) || connect_pair(rail, rail->here, rail->there->qp_num))
             return 1;
     }
@@ -86,8 +93,8 @@ static int post(struct rail *rail, uint64_t id, size_t at, size_t size, const ch
     if (strchr(flags, 'r')) wr.opcode = IBV_WR_RDMA_READ;
     if (strchr(flags, 's')) wr.send_flags |= IBV_SEND_SIGNALED;
     if (strchr(flags, 'i')) wr.send_flags |= IBV_SEND_INLINE;
-    wr.wr.rdma.remote_addr = (uintptr_t)target + at;
-    wr.wr.rdma.rkey = rail->target->rkey ^ (strchr(flags, 'x') ? 0x55 : 0);
+    wr.wr.rdma.remote_addr = rail->address + at;
+    wr.wr.rdma.rkey = rail->key ^ (strchr(flags, 'x') ? 0x55 : 0);
     return ibv_post_send(rail->here, &wr, &bad);
 }
 
@@ -127,6 +134,11 @@ static int wait_for_event(struct rail *rail) {
     if (poll(&watched, 1, 2000) != 1 || ibv_get_cq_event(rail->channel, &cq, &context)) return 0;
     ibv_ack_cq_events(cq, 1);
     return cq == rail->cq;
+}
+
+static int reconnect(struct rail *rail, struct ibv_qp *qp, unsigned peer) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    return ibv_modify_qp(qp, &attr, IBV_QP_STATE) || connect_pair(rail, qp, peer);
 }
 
 static void *post_many(void *rank) {
@@ -174,6 +186,15 @@ static void obey(char *line) {
         int code = 0;
         for (int i = 0; i < rail_count; i++) code |= ibv_dereg_mr(rails[i].target);
         printf("%d\n", code);
+    } else if (!strcmp(word, "who") && sscanf(rest, "%u", &q) == 1) {
+        printf("%u %u %u %llu\n", rails[q].here->qp_num, rails[q].there->qp_num, rails[q].target->rkey,
+               (unsigned long long)(uintptr_t)target);
+    } else if (!strcmp(word, "join") && sscanf(rest, "%u %u %zu %zu", &q, &fill, &size, &at) == 4) {
+        rails[q].key = (uint32_t)size;
+        rails[q].address = at;
+        printf("%d\n", reconnect(&rails[q], rails[q].here, fill));
+    } else if (!strcmp(word, "meet") && sscanf(rest, "%u %u", &q, &fill) == 2) {
+        printf("%d\n", reconnect(&rails[q], rails[q].there, fill));
     } else if (!strcmp(word, "event")) {
         printf("%d\n", wait_for_event(&rails[0]));
     } else if (!strcmp(word, "threads") && sscanf(rest, "%u", &q) == 1) {

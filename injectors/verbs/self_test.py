@@ -23,9 +23,17 @@ BOUND_S = 10.0
 class Driven:
     """The driver under the preloads, and everything that its gate reports. Close it."""
 
-    def __init__(self, built: Built, *, rails: int = 2, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        built: Built,
+        *,
+        rails: int = 2,
+        fabric: Fabric | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.reports: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.fabric = Fabric.create()
+        self.fabric = fabric or Fabric.create()
+        self._owns_fabric = fabric is None
         self.processes = Processes(lambda process, message: self.reports.put(message), lambda process: None)
         preloads = {
             "LD_PRELOAD": built.preload(simulated=True),
@@ -97,7 +105,8 @@ class Driven:
         if self.child.stderr is not None:
             self.child.stderr.close()
         self.processes.close()
-        self.fabric.close()
+        if self._owns_fabric:
+            self.fabric.close()
 
 
 def _words(stream: IO[str] | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -276,6 +278,38 @@ def test_sixty_four_at_once_go_in_any_order_of_their_releases(driven: Driven) ->
 def test_an_action_that_it_cannot_do_is_refused(driven: Driven) -> None:
     with pytest.raises(LabError, match="refuses WATCH"):
         driven.process.command(Kind.WATCH, watch=1, address=driven.target, size=64, state=99)
+
+
+@pytest.fixture
+def other(built: Built, driven: Driven) -> Iterator[Driven]:
+    """A driver in another process, to whose memory the first one's queue pair 0 writes."""
+    one = Driven(built, fabric=driven.fabric)
+    here, _, _, _ = driven.ask("who 0").split()
+    _, there, key, address = one.ask("who 0").split()
+    assert one.ask(f"meet 0 {here}") == "0"
+    assert driven.ask(f"join 0 {there} {key} {address}") == "0"
+    driven.target = int(address)
+    yield one
+    one.close()
+
+
+def test_a_write_lands_in_another_process_and_its_cpu_has_no_part_in_it(driven: Driven, other: Driven) -> None:
+    os.kill(other.child.pid, signal.SIGSTOP)
+    try:
+        post(driven, "0 0 64 7 s")
+        assert driven.ask("poll 1") == f"1:{SUCCESS}"
+    finally:
+        os.kill(other.child.pid, signal.SIGCONT)
+    assert other.ask("peek 0 64") == "7"
+
+
+def test_a_held_write_does_not_land_once_its_responders_process_is_gone(driven: Driven, other: Driven) -> None:
+    watch(driven, 1, 0, 64)
+    post(driven, "0 0 64 7 s")
+    other.child.kill()
+    other.child.wait(10)
+    driven.process.command(Kind.RELEASE, watch=1)
+    assert driven.ask("poll 1") == f"1:{RETRIES}"
 
 
 def test_one_rail_is_one_device(built: Built) -> None:
