@@ -43,6 +43,7 @@ BEGINS: dict[str, str] = {
     "refused": "Expire or Evict, if a guard has something against it",
     "page-free": "Expire or Evict, if no guard has",
     "landed": "Land",
+    "torn": "Land: a part of it is there",
     "dropped": "Lose",
 }
 

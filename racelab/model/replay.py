@@ -327,6 +327,7 @@ _BEGIN = {
     "refused": Replay._retire,
     "page-free": Replay._retire,
     "landed": Replay._landed_at_gate,
+    "torn": Replay._landed_at_gate,
     "dropped": Replay._dropped,
 }
 
