@@ -60,7 +60,7 @@ class _Judge:
                 self._mismatch(Sight(event, *row), own)
             else:
                 equal += 1
-                if committing and not own[0].landing_before(event, self.history.causality):
+                if committing and not (own[0].landing_before(event, self.history.causality) and own[0].torn is None):
                     self._arrived(Sight(event, *row), own)
         self.coverage["fingerprints_compared"] += equal
 
@@ -72,8 +72,8 @@ class _Judge:
         reader = attempt_name(sight.event.request, sight.event.attempt)
         verb = _VERBS[sight.event.kind]
         what = (
-            f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end} with fingerprint "
-            f"{sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
+            f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end - 1} with "
+            f"fingerprint {sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
         )
         if any(part.source == "unknown" for part in parts):
             what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
@@ -81,7 +81,7 @@ class _Judge:
 
     def _without_source(self, sight: Sight) -> None:
         reader = attempt_name(sight.event.request, sight.event.attempt)
-        place = f"page {sight.page} gen {sight.gen} layer {sight.layer} bytes {sight.start}-{sight.end}"
+        place = f"page {sight.page} gen {sight.gen} layer {sight.layer} bytes {sight.start}-{sight.end - 1}"
         if self.history.lost or self.sources.of(sight):
             self.doubts.append(f"{reader} takes {place}, a range that no single posted write has")
             return
@@ -92,10 +92,12 @@ class _Judge:
     def _arrived(self, sight: Sight, own: list[Write]) -> None:
         """What is committed must have landed before: the same bytes may be there by chance or by an old attempt."""
         causality = self.history.causality
-        if any(write.landing_before(sight.event, causality) for write in own):
+        if any(write.torn is None and write.landing_before(sight.event, causality) for write in own):
             return
         absent = [
-            write for write in own if write.fate in ("lost", "held") or write.landing_after(sight.event, causality)
+            write
+            for write in own
+            if write.fate in ("lost", "held") or write.torn is not None or write.landing_after(sight.event, causality)
         ]
         reader = attempt_name(sight.event.request, sight.event.attempt)
         place = f"page {sight.page} layer {sight.layer}"
@@ -258,5 +260,5 @@ def _missing(event: Event | None, granted: dict[tuple[int | None, int | None], i
     for (page, gen), size in granted.items():
         for layer in range(layers):
             if size and (page, gen, layer, 0, size) not in seen:
-                return f"page {page} gen {gen} layer {layer} bytes 0-{size}"
+                return f"page {page} gen {gen} layer {layer} bytes 0-{size - 1}"
     return None

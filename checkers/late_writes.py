@@ -47,7 +47,7 @@ class LateWrites:
 
     def _judge(self, write: Write) -> None:
         posted = write.posted
-        spans = self._memory.spans(write)
+        spans = self._memory.landed(write)
         if not spans:
             self.doubts.append(f"write {write.id} has an address in no known page")
         for span in spans:

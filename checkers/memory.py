@@ -51,6 +51,20 @@ class Memory:
             spans = self._spans[write.id] = next(filter(None, found), [])
         return spans
 
+    def landed(self, write: Write) -> list[Span]:
+        """What a write that landed changed: its first bytes alone, if it was torn."""
+        spans = self.spans(write)
+        if write.torn is None:
+            return spans
+        left = write.torn
+        changed = []
+        for span in spans:
+            size = min(left, span.end - span.start)
+            if size > 0:
+                changed.append(span._replace(end=span.start + size))
+            left -= size
+        return changed
+
     def _spans_on(self, instance: str, address: int, size_bytes: int) -> list[Span]:
         spans: list[Span] = []
         regions = self._regions.get(instance, [])

@@ -28,6 +28,8 @@ class Tally:
         self._acked = acked
         self._zero = (0, 0)
         self._final: sockets.TcpInfo | None = None
+        self.both_ended = False
+        """whether both sides have ended their streams in order: the kernel counts either end as a byte"""
 
     def zero(self) -> None:
         """Count from here. One zero for both counts: a difference of before still shows."""
@@ -43,8 +45,9 @@ class Tally:
         """Bytes in and out, each as ours and then the kernel's."""
         kernel = self._final or sockets.info(self._socket)
         received, sent = self._zero
-        out = kernel.acked if self._acked else kernel.sent
-        return self.received - received, kernel.received - received, self.sent - sent, out - sent
+        out = kernel.acked - self.both_ended if self._acked else kernel.sent
+        came = kernel.bytes_received - 1 if self.both_ended else kernel.received
+        return self.received - received, came - received, self.sent - sent, out - sent
 
 
 def add(*counts: Counts) -> Counts:

@@ -8,8 +8,10 @@ connection. A held write has left its writer whole and not reached its target: i
 released, whether or not its writer still lives, and over whatever its page then holds.
 
 On TCP a write is lost by a reset of its connection, so `drop` resets the writer's connection and
-gives the target nothing. Writes that no hold wants do not come here at all (racelab.transport.lanes);
-those that do come pass.
+gives the target nothing. A write that is torn breaks off: the target gets its first bytes and then the
+end of the stream, as when the writer's process is killed in the middle of it.
+
+Writes that no hold wants do not come here at all (racelab.transport.lanes); those that do come pass.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ INJECTOR = Injector(
     stage="on the wire",
     payload="at-hold",
     corrupts=True,
+    tears=True,
     transports=("tcp",),
     mechanisms={
         "congestion": Mechanism(

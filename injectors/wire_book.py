@@ -81,6 +81,22 @@ class Held:
         self.payload[offset] ^= _EVERY_BIT
         self.changed = {"corrupt": offset}
 
+    def tear(self, size: int) -> None:
+        """Let it break off after `size` bytes.
+
+        Raises:
+            LabError: nothing would be lost of it.
+        """
+        identity = self.announced.identity
+        if size >= identity.bytes:
+            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: it cannot be torn after {size:,}")
+        self.changed = {"tear": size}
+
+    @property
+    def torn(self) -> int | None:
+        """How many bytes of it go on, if not all."""
+        return self.changed.get("tear")
+
     def goes_on(self) -> bool:
         """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
         self.told.wait()
@@ -127,11 +143,12 @@ class Book:
             self._holds[hold] = _Hold()
             self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
 
-    def release(self, hold: str, corrupt: int | None = None) -> list[str]:
+    def release(self, hold: str, corrupt: int | None = None, tear: int | None = None) -> list[str]:
         """Let go what is held, one after the other, each once the one before has landed.
 
         The rule ends: a write that comes later passes. Returns the ids of the writes that go; with
-        `corrupt` the first of them goes with the byte at that offset changed.
+        `corrupt` the first of them goes with the byte at that offset changed, with `tear` it breaks off
+        after so many bytes, and its connection ends there.
         """
         with self._urgently(), self._lock:
             found = self._close(hold)
@@ -139,6 +156,8 @@ class Book:
                 return []
             if corrupt is not None:
                 found.queue[0].corrupt(corrupt)
+            if tear is not None:
+                found.queue[0].tear(tear)
             found.going = True
             self._let_go(found.queue[0])
             return [held.announced.identity.write for held in found.queue]
@@ -146,7 +165,8 @@ class Book:
     def _let_go(self, held: Held) -> None:
         # by this thread: waking the write's own takes longer than the first bytes
         held.announced.record(self._recorder, "released", held.hold, **held.changed)
-        held.go()
+        if held.torn is None:
+            held.go()
         held.told.set()
 
     def drop(self, hold: str) -> list[str]:

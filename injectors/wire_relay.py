@@ -58,6 +58,14 @@ class End(Tally):
         self.sent += count
         return count
 
+    def end(self) -> None:
+        """End the stream, and wait until the peer has read all of it and ended its own."""
+        self.socket.shutdown(socket.SHUT_WR)
+        rest = memoryview(bytearray(STATUS.size))
+        while (count := self.socket.recv_into(rest)) > 0:
+            self.received += count
+        self.both_ended = True
+
     def close(self, *, reset: bool = False) -> None:
         """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
         self.finish()
@@ -157,12 +165,32 @@ class Relay:
         held = self.book.stop(announced, go, lambda: self.writer.close(reset=True), whole[HEADER.size :])
         if held is not None and not held.goes_on():
             return False
+        if held is not None and held.torn is not None:
+            return self._tear(held, whole[: HEADER.size + held.torn])
         broken = None
         try:
             self.target.send(whole[sent:])
         except OSError as error:
             broken = f"the target is gone: {entry.reason(error)}"
         return self._finish(announced, held, ACKNOWLEDGED_WRITE, broken)
+
+    def _tear(self, held: Held, part: memoryview) -> bool:
+        """Let the first part of a write go and end its stream there; its writer gets a reset.
+
+        The target hangs up once it has read to the end, so the part is in its memory when that is
+        recorded. A reset towards it would throw away what it has not read, and nobody could tell how much.
+        """
+        kind: str
+        data: dict[str, Any]
+        kind, data = "torn", dict(held.changed)
+        try:
+            self.target.send(part)
+            self.target.end()
+        except OSError as error:
+            kind, data = "unlanded", {"why": f"the target is gone: {entry.reason(error)}"}
+        self.writer.close(reset=True)
+        self.book.settle(held, kind, data)
+        return False
 
     def _finish(self, announced: Announced | None, held: Held | None, opcode: int, broken: str | None = None) -> bool:
         """Take the target's status, record it, and only then pass it on.

@@ -95,6 +95,8 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
             )
         if wanted.corrupted(hold.id) is not None and not gate.corrupts:
             raise UsageError(f"hold {hold.id}: gate {gate.name} cannot change a byte", next="use the tcp transport")
+        if wanted.torn(hold.id) is not None and not gate.tears:
+            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot tear a write", next="use the tcp transport")
         mechanisms[hold.id] = {
             "gate": gate.name,
             "stage": gate.stage,

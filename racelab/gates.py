@@ -8,6 +8,8 @@ of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to 
     release(hold)               end a hold: what it holds goes on, in the order in which it stopped
     release(hold, corrupt)      the same, with the byte at offset `corrupt` of the first held write changed
                                 (a gate that `corrupts`)
+    release(hold, tear)         the same, with all but the first `tear` bytes of the first held write lost
+                                (a gate that `tears`)
     drop(hold)                  end a hold: what it holds is lost, as the transport would lose it
     reset(incarnation)          forget rules that did not fire; answer what is still held
     count()                     record a `counted` event: own byte counts beside the kernel's
@@ -52,6 +54,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     transports: tuple[str, ...] = ()
     preloads: bool = False
     corrupts: bool = False
+    tears: bool = False
 
     def serves(self, transport: str) -> bool:
         """Whether it has a place in a lab with this transport."""

@@ -14,6 +14,7 @@ A scenario file is YAML. Each step is a mapping with one verb:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -120,11 +121,13 @@ class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
     """Everything stopped under a hold goes on, in the order in which it stopped.
 
     With `corrupt` the byte at that offset of the first held write is another one when it goes on. No
-    link does that unnoticed, so a run with it is labelled `synthetic`.
+    link does that unnoticed, so a run with it is labelled `synthetic`. With `tear` the first held write
+    breaks off after so many bytes: its connection ends there, and the rest is lost.
     """
 
     hold: str
     corrupt: int | None = None
+    tear: int | None = None
 
 
 class Drop(_Step, frozen=True, kw_only=True, rename="kebab", tag="drop"):
@@ -195,6 +198,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         steps = (step for step in self.steps if isinstance(step, Release) and step.hold == hold)
         return next((step.corrupt for step in steps), None)
 
+    def torn(self, hold: str) -> int | None:
+        """After how many bytes what is held under `hold` breaks off when it is released, if it does."""
+        steps = (step for step in self.steps if isinstance(step, Release) and step.hold == hold)
+        return next((step.tear for step in steps), None)
+
 
 def verb(step: Step) -> str:
     """The word that starts a step in YAML."""
@@ -222,6 +230,8 @@ def read_aloud(step: Step) -> str:
             return f"{verb(step)} {step.request}"
         case Release(corrupt=int() as offset):
             return f"release {step.hold} with byte {offset:,} changed"
+        case Release(tear=int() as size):
+            return f"release {step.hold}, torn after {size:,} bytes"
         case Release() | Drop():
             return f"{verb(step)} {step.hold}"
         case Hold():
@@ -356,11 +366,9 @@ def _check(
         named = getattr(step, "hold", None)
         if named is not None and named not in holds:
             document.problem(f"no hold {named!r} before this step", *place)
-        if isinstance(step, Release) and step.corrupt is not None:
-            if step.hold in holds and holds[step.hold].write is None:
-                document.problem("only a held write can be released with a byte changed", *place)
-            if step.corrupt < 0:
-                document.problem("corrupt is an offset from the write's first byte: 0 at least", *place)
+        if isinstance(step, Release):
+            for problem in _problems_of(step, holds.get(step.hold)):
+                document.problem(problem, *place)
         if isinstance(step, Expect) and (step.claim == "reuses") != (step.of is not None):
             document.problem("'of' goes with the claim 'reuses', and only with it", *place)
         for key in ("count", "ms"):
@@ -373,6 +381,23 @@ def _check(
         document.problem(f"no request {victim!r} under requests", "victim")
     if lab is not None:
         _check_sizes(document, lab, requests)
+
+
+def _problems_of(step: Release, hold: Hold | None) -> Iterator[str]:
+    """What cannot be done to what is held when it goes on."""
+    of_writes = hold is None or hold.write is not None
+    if step.corrupt is not None:
+        if not of_writes:
+            yield "only a held write can be released with a byte changed"
+        if step.corrupt < 0:
+            yield "corrupt is an offset from the write's first byte: 0 at least"
+    if step.tear is not None:
+        if not of_writes:
+            yield "only a held write can be torn"
+        if step.tear < 1:
+            yield "tear is how many bytes arrive before the rest is lost: 1 at least"
+        if step.corrupt is not None:
+            yield "a write is released with 'corrupt' or with 'tear', and not with both"
 
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:

@@ -40,7 +40,7 @@ AWAIT_BOUND_S = 20.0
 _ACTS = (Submit, Abort, Advance, Release, Drop)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
-ARRIVED = ("landed", "unlanded", "delivered", "dropped")
+ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped")
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Conductor:
             case Hold():
                 return self._arm(step)
             case Release():
-                return self._let_go(step.hold, "release", step.corrupt)
+                return self._let_go(step.hold, "release", corrupt=step.corrupt, tear=step.tear)
             case Drop():
                 return self._let_go(step.hold, "drop")
             case Await():
@@ -208,8 +208,8 @@ class Conductor:
 
     # -- letting go
 
-    def _let_go(self, hold: str, how: str, corrupt: int | None = None) -> Outcome:
-        """End a hold: what it holds is released (with a byte changed) or dropped, and has arrived when this returns.
+    def _let_go(self, hold: str, how: str, **change: int | None) -> Outcome:
+        """End a hold: what it holds is released (perhaps with a change) or dropped, and has arrived when this returns.
 
         Nothing more stops under it. The receiver looks at the target of each held write before and after.
         """
@@ -222,8 +222,8 @@ class Conductor:
             disarmed = self.hub.send("prefill", "disarm_lane", hold=hold)
             self._look(held, "before-release")
             self.hub.collect(disarmed, "prefill", "disarm_lane")
-        change = {"corrupt": corrupt} if corrupt is not None else {}
-        self.hub.call(self._gate(step).name, how, hold=hold, **change)
+        wanted = {name: value for name, value in change.items() if value is not None}
+        self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")
         waiting = {event.data["what"] for event in held}

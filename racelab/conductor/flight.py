@@ -16,7 +16,7 @@ _STARTS = frozenset({"sent", "posted"})
 _ENDS = frozenset({"received", "completed"})
 _STOPS = frozenset({"held"})
 _GOES_ON = frozenset({"released"})
-_ARRIVES = frozenset({"landed", "unlanded", "dropped", "delivered"})
+_ARRIVES = frozenset({"landed", "torn", "unlanded", "dropped", "delivered"})
 _WATCHED = _STARTS | _ENDS | _STOPS | _GOES_ON | _ARRIVES
 
 

@@ -15,15 +15,19 @@ from typing import Any, Literal
 import msgspec
 
 from racelab.evidence.events import Event
+from racelab.evidence.fingerprint import CHUNK_BYTES
 from racelab.evidence.history import History
 from racelab.evidence.labels import hold_label
 from racelab.evidence.naming import number, when_ms
+from racelab.evidence.provenance import Provenance
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write, Writes
 from racelab.scenario import Hold
 
-Action = Literal["release", "corrupt", "drop"]
+Action = Literal["release", "corrupt", "tear", "drop"]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
+
+_ENDS = ("landed", "torn", "delivered", "dropped", "unlanded")
 
 AT_HOLD = "at-hold"
 """The payload whose bytes are those of the post: what landed can be compared with what was posted."""
@@ -66,12 +70,15 @@ class _Case:
         self.gate = str(self.mechanism.get("gate", "wire" if hold.write is not None else "bus"))
         self.armed = self._mine("armed")
         self.held = self._mine("held")
-        self.ends = {event.data["what"]: event for event in self._mine("landed", "delivered", "dropped", "unlanded")}
+        self.ends = {event.data["what"]: event for event in self._mine(*_ENDS)}
         self.released = {event.data["what"]: event for event in self._mine("released")}
         self.corrupt = history.header.scenario.corrupted(hold.id)
         self.action: Action = "drop" if self.schedule.drops(hold.id) else "release"
         if self.corrupt is not None:
             self.action = "corrupt"
+        self.tear = history.header.scenario.torn(hold.id)
+        if self.tear is not None:
+            self.action = "tear"
         self.wrong: list[str] = []
         self.missing: list[str] = []
 
@@ -115,6 +122,7 @@ class _Case:
             "mechanism": self.hold.mechanism,
             "bound_ms": self.mechanism.get("bound_ms"),
             **({"corrupt": self.corrupt} if self.corrupt is not None else {}),
+            **({"tear": self.tear} if self.tear is not None else {}),
         }
 
     def _achieved(self, bracket: list[list[str]]) -> dict[str, Any]:
@@ -122,22 +130,23 @@ class _Case:
             "armed_ms": self.armed,
             "held_ms": self.held,
             "released_ms": list(self.released.values()),
-            "landed_ms": [event for event in self.ends.values() if event.kind in ("landed", "delivered")],
+            "landed_ms": [event for event in self.ends.values() if event.kind in ("landed", "torn", "delivered")],
             "dropped_ms": [event for event in self.ends.values() if event.kind == "dropped"],
         }
         return {
             "held": [event.data["what"] for event in self.held],
             "bytes": sum(int(event.data.get("bytes", 0)) for event in self.held),
             **{name: self._span(events) for name, events in moments.items()},
-            "corrupted": self._corrupted(),
+            "corrupted": self._changed("corrupt"),
+            "torn": self._changed("tear"),
             "bracket": bracket,
             "counts_equal": _counts_agree(self._counted()) if self._counted() is not None else None,
             "transport_proven": self._transport_problem() is None,
         }
 
-    def _corrupted(self) -> list[str]:
-        """What went on with a byte changed."""
-        return [what for what, event in self.released.items() if event.data.get("corrupt") is not None]
+    def _changed(self, how: str) -> list[str]:
+        """What went on with a byte changed (`corrupt`), or in part (`tear`)."""
+        return [what for what, event in self.released.items() if event.data.get(how) is not None]
 
     def _span(self, events: Iterable[Event]) -> list[float]:
         """The first and the last moment, in ms since the run started; empty if there was none."""
@@ -162,10 +171,12 @@ class _Case:
                 self._check_identity(held)
 
     def _check_change(self) -> None:
-        """The first of the held writes, and no other, went on with the byte changed that was asked for."""
-        asked = [held.data["what"] for held in self.held[:1]] if self.corrupt is not None else []
-        if self._corrupted() != asked:
-            self.wrong.append(f"changed were {self._corrupted()}, asked for was {asked}")
+        """The first of the held writes, and no other, went on with the change that was asked for."""
+        for how, wanted in (("corrupt", self.corrupt), ("tear", self.tear)):
+            asked = [held.data["what"] for held in self.held[:1]] if wanted is not None else []
+            if self._changed(how) != asked:
+                done = "torn" if how == "tear" else "changed"
+                self.wrong.append(f"{done} were {self._changed(how)}, asked for was {asked}")
 
     def _differs(self, held: Event) -> str | None:
         """The field in which a held thing differs from what was asked for."""
@@ -210,7 +221,7 @@ class _Case:
         if end.kind == "unlanded":
             self.wrong.append(f"{what} could not be delivered: {end.data['why']}")
             return
-        if (end.kind == "dropped") != (self.action == "drop"):
+        if (end.kind == "dropped") != (self.action == "drop") or (end.kind == "torn") != self._is_torn(what):
             self.wrong.append(f"{what} was {end.kind}, and the schedule says {self.action}")
             return
         if end.kind == "landed" and end.data["code"]:
@@ -220,8 +231,11 @@ class _Case:
             self.missing.append(f"nothing says when {what} was let go")
             return
         self._check_order(what, held, started, end)
-        if end.kind == "landed":
+        if end.kind in ("landed", "torn"):
             self._check_looks(what, held, started, end)
+
+    def _is_torn(self, what: str) -> bool:
+        return what in self._changed("tear")
 
     def _check_order(self, what: str, held: Event, started: Event, end: Event) -> None:
         let_go = self.schedule.let_go(self.hold.id, started)
@@ -242,7 +256,9 @@ class _Case:
             side = "before" if not first else "after"
             self.missing.append(f"the receiver did not look at its memory {side} the landing of {what}")
         write = self._write(held)
-        if then and write is not None and what in self._corrupted():
+        if first and then and write is not None and self._is_torn(what):
+            self._check_torn(write, first[-1], then[0])
+        elif then and write is not None and what in self._changed("corrupt"):
             if then[0].data["fingerprint"] == write.fingerprint:
                 self.wrong.append(f"{what} was to land with a byte changed, and landed as it was posted")
         elif then and write is not None and self.mechanism.get("payload") == AT_HOLD:
@@ -252,19 +268,38 @@ class _Case:
         """What the receiver saw after the landing is what was posted, unless somebody wrote over it meanwhile."""
         if look.data["fingerprint"] == write.fingerprint or look.data["end"] - look.data["start"] != write.bytes:
             return
+        if not self._overwritten(write, look) and not self._appended(look, write):
+            self.missing.append(f"after the landing of {write.id} the receiver sees other bytes ({number(look)})")
+
+    def _check_torn(self, write: Write, before: Event, after: Event) -> None:
+        """The receiver saw the part that was let go, chunk by chunk, and behind it what had been there before."""
+        provenance = self.history.derived(Provenance)
+        posted, old, new = (
+            provenance.chunks(seen)
+            for seen in (write.fingerprint, before.data["fingerprint"], after.data["fingerprint"])
+        )
+        if not posted or not new:
+            self.missing.append(f"nobody took apart what write {write.id} left ({number(after)})")
+            return
+        whole, rest = divmod(write.torn or 0, CHUNK_BYTES)
+        kept = whole + bool(rest)
+        as_torn = new[:whole] == posted[:whole] and (not old or new[kept:] == old[kept:])
+        if not as_torn and not self._overwritten(write, after) and not self._appended(after, write):
+            self.missing.append(f"what the receiver sees is not write {write.id} torn there ({number(after)})")
+
+    def _overwritten(self, write: Write, look: Event) -> bool:
+        """Whether another write may have landed on the same page between the landing and the look."""
         causality = self.history.causality
         others = [
             other
             for other in self.history.derived(Writes)
             if other is not write and (other.posted.page, other.layer) == (write.posted.page, write.layer)
         ]
-        overwritten = any(
+        return any(
             not (write.landed is not None and other.landing_before(write.landed, causality))
             and not other.landing_after(look, causality)
             for other in others
         )
-        if not overwritten and not self._appended(look, write):
-            self.missing.append(f"after the landing of {write.id} the receiver sees other bytes ({number(look)})")
 
     def _appended(self, look: Event, write: Write) -> bool:
         """Whether the page's owner may append tokens of its own within the range."""

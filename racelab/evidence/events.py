@@ -118,6 +118,10 @@ KINDS: dict[str, Kind] = {
     "landed": Kind("the target applied a gated write and said so", ("hold", "what", "address", "bytes", "code")),
     "delivered": Kind("a held message reached its subscriber's link", ("hold", "what")),
     "dropped": Kind("a held thing was lost", ("hold", "what")),
+    "torn": Kind(
+        "a gated write broke off: the target took its first `tear` bytes, the rest is lost",
+        ("hold", "what", "address", "bytes", "tear"),
+    ),
     "unlanded": Kind("a gated write could not be delivered to the target", ("hold", "what", "why")),
     "counted": Kind("the gate's own byte counts beside the kernel's", ("gate", "counts")),
     # queue pairs of an RDMA transport, as the verbs gate sees them

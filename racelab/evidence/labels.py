@@ -110,7 +110,7 @@ def _sent(history: History) -> dict[str, Event]:
 
 def _over(history: History) -> dict[str, Event]:
     """Where each held thing went on or was lost."""
-    ends = history.of("released", "landed", "delivered", "dropped", "unlanded")
+    ends = history.of("released", "landed", "torn", "delivered", "dropped", "unlanded")
     return {event.data["what"]: event for event in ends}
 
 

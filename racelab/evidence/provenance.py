@@ -95,11 +95,15 @@ class Provenance:
         if chunks:
             self._chunks[write.fingerprint] = chunks
 
+    def chunks(self, fingerprint: str) -> list[str]:
+        """Of what consisted what was posted or seen under this fingerprint; empty if nobody took it apart."""
+        return self._chunks.get(fingerprint, [])
+
     def parts(self, place: Place) -> list[Part]:
         """What was seen, run by run; empty if nobody took it apart: then the evidence is missing."""
         parts: list[Part] = []
         last: tuple[Write, int] | None = None
-        for index, chunk in enumerate(self._chunks.get(place.fingerprint, ())):
+        for index, chunk in enumerate(self.chunks(place.fingerprint)):
             start = place.start + index * CHUNK_BYTES
             last = self._origin(place, chunk, start, last)
             part = self._part(place, chunk, start, last)

@@ -40,10 +40,16 @@ class Write:
         return self.completed is not None and self.completed.data["status"] == "ok"
 
     @property
+    def torn(self) -> int | None:
+        """How many of its bytes landed, if the rest was lost on the way."""
+        return self.landed.data.get("tear") if self.landed is not None else None
+
+    @property
     def fate(self) -> Fate:
-        """`held` is still at the gate; `unknown` is a failed or missing completion and no word of a gate."""
+        """A torn write has landed, as far as it came; `held` is still at the gate; `unknown` is a failed or
+        missing completion and no word of a gate."""
         if self.landed is not None:
-            return "landed" if not self.landed.data["code"] else "lost"
+            return "landed" if not self.landed.data.get("code") else "lost"
         if self.lost is not None:
             return "lost" if self.lost.kind == "dropped" or self.lost.data.get("code") else "unknown"
         if self.held is not None:
@@ -109,4 +115,11 @@ class Writes:
         return len(self.by_id)
 
 
-_GATE_FIELDS = {"held": "held", "released": "released", "landed": "landed", "dropped": "lost", "unlanded": "lost"}
+_GATE_FIELDS = {
+    "held": "held",
+    "released": "released",
+    "landed": "landed",
+    "torn": "landed",
+    "dropped": "lost",
+    "unlanded": "lost",
+}

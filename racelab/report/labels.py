@@ -60,7 +60,7 @@ def short(event: Event) -> str:
     match event.kind:
         case "armed":
             return f"watches for {data['hold']}"
-        case "held" | "released" | "landed" | "delivered" | "dropped":
+        case "held" | "released" | "landed" | "torn" | "delivered" | "dropped":
             what = "write" if event.page is not None else f"{data.get('type', 'message')}"
             where = f", page {event.page}" if event.page is not None else ""
             return f"{event.kind} {what} of {tag(event)}{where}"

@@ -115,7 +115,7 @@ def _lanes(events: list[Event], receiver: str | None, form: Form) -> tuple[dict[
 
 def _pages(window: Window) -> list[int]:
     """The pages that anything drawn touches; of many, those of the evidence and then the busiest."""
-    kinds = ("posted", "landed", "page-private", "page-free", "page-draining", "page-quarantined", "refused")
+    kinds = ("posted", "landed", "torn", "page-private", "page-free", "page-draining", "page-quarantined", "refused")
     touched: Counter[int] = Counter()
     for event in window.events:
         if event.page is not None and event.kind in kinds:
@@ -143,7 +143,7 @@ class _Placer:
         if lane.role == "client" and not self.form.schedule:
             self._settle(event, self.last + QUIET_PX)
             return
-        y = self.last + (LANDING_PX if event.kind == "landed" else EVENT_PX)
+        y = self.last + (LANDING_PX if event.kind in ("landed", "torn") else EVENT_PX)
         if key is None or event.kind in self.form.silent:
             self._settle(event, y)
             return

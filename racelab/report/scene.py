@@ -169,10 +169,10 @@ def _flights(events: Iterable[Event]) -> list[Flight]:
             case "received":
                 flight = found.setdefault(data["id"], Flight(str(data["id"]), "message"))
                 flight.back = flight.back or event
-            case "held" | "released" | "landed" | "dropped" | "unlanded":
+            case "held" | "released" | "landed" | "torn" | "dropped" | "unlanded":
                 kind = "write" if event.page is not None else "message"
                 flight = found.setdefault(str(data["what"]), Flight(str(data["what"]), kind))
-                part = "lost" if event.kind in ("dropped", "unlanded") else event.kind
+                part = {"dropped": "lost", "unlanded": "lost", "torn": "landed"}.get(event.kind, event.kind)
                 setattr(flight, part, event)
     return list(found.values())
 
@@ -257,5 +257,5 @@ def _land(scene: Scene, book: Book, flight: Flight, event: Event) -> None:
     y = scene.layout.of(event)
     if y is None or write.page is None:
         return
-    exact = event.kind == "landed"
+    exact = event.kind in ("landed", "torn")
     scene.landings.append(Landing(flight, write.page, y, exact, book.meets(write), book.holding(write.page)))

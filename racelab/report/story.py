@@ -36,6 +36,7 @@ _STYLES = {
     "failed": "yellow",
     "held": "magenta",
     "landed": "magenta",
+    "torn": "magenta",
     "unlanded": "magenta",
     "dropped": "magenta",
     "delivered": "magenta",
@@ -99,7 +100,7 @@ class Story:
             case "phase":
                 self._begin_phase(event)
             case kind if kind in _STYLES and self._worth_telling(event, reused=reused):
-                meets = self._book.meets(event) if kind == "landed" else None
+                meets = self._book.meets(event) if kind in ("landed", "torn") else None
                 self._pending.append(Told(event, meets or ""))
 
     def _worth_telling(self, event: Event, *, reused: bool) -> bool:

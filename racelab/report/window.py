@@ -13,7 +13,7 @@ from racelab.report.words import CLIENT
 _EVERYWHERE = frozenset(
     {"step", "step-done", "blocked", "gave-up", "died", "phase"}
     | {"submitted", "queued", "accepted", "attempt-ended", "sent", "received", "ignored"}
-    | {"posted", "completed", "held", "released", "landed", "delivered", "dropped", "unlanded"}
+    | {"posted", "completed", "held", "released", "landed", "torn", "delivered", "dropped", "unlanded"}
     | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed"}
 )
 _RECEIVER_ONLY = frozenset({"page-private", "page-draining", "page-quarantined", "page-free", "grant-closed"})

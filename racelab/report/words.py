@@ -130,6 +130,8 @@ def _completed(event: Event, data: dict[str, Any]) -> str:
 
 def _released(event: Event, data: dict[str, Any]) -> str:
     changed = f" with byte {data['corrupt']:,} changed" if data.get("corrupt") is not None else ""
+    if data.get("tear") is not None:
+        changed = f" as far as byte {data['tear']:,}"
     return f"lets {thing(event)} go on{changed}"
 
 
@@ -179,6 +181,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "reference-dropped": lambda e, d: f"{who(e)} is done with {ticket(e)}; {d.get('references')} still read it",
     "ledger-violation": lambda e, d: f"{d.get('transition')} of {ticket(e)} by {d.get('caller')}: {d.get('rule')}",
     "landed": lambda e, d: f"{thing(e)} landed",
+    "torn": lambda e, d: f"{thing(e)} broke off: its first {size(int(d['tear']))} landed, the rest is lost",
     "delivered": lambda e, d: f"{thing(e)} was delivered",
     "dropped": lambda e, d: f"{thing(e)} was lost",
     "unlanded": lambda e, d: f"{thing(e)} could not be delivered: {d.get('why')}",

@@ -62,3 +62,21 @@ def test_a_byte_changed_on_the_way_is_named_with_its_page_and_its_transfer(bench
     assert [each.state for each in verdict.injections] == ["confirmed"]
     for finding in verdict.evidence:
         assert "bytes 4096-8191" in finding.what  # the 4 KiB around byte 5000
+
+
+def test_a_torn_page_names_both_ranges_and_both_writers(bench: Workbench) -> None:
+    played = bench.play(Order(scenario.load(shipped("scenarios", "torn-write.yaml")), "eager"))
+    verdict = played.verdict
+    assert verdict.verdict == "reproduced", verdict.why
+    assert next((each.id, each.state, each.action) for each in verdict.injections) == ("w1", "confirmed", "tear")
+    landing = next(finding for finding in verdict.evidence if finding.grade == "consumed")
+    assert (landing.writer, landing.bytes) == ("r1 attempt 1 gen 1", (0, 24_576))
+    torn = [finding for finding in verdict.evidence if finding.spec == "integrity"]
+    assert torn
+    for finding in torn:
+        assert [(part.bytes, part.request) for part in finding.provenance] == [
+            ((0, 24_576), "r1"),
+            ((24_576, 49_152), "r2"),
+        ]
+        assert "bytes 0-24575 are r1 attempt 1 gen 1's" in finding.what
+        assert "bytes 24576-49151 are r2 attempt 1 gen 2's" in finding.what

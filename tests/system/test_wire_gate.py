@@ -296,6 +296,22 @@ def test_a_dropped_write_fails_at_its_writer_and_never_lands(rig: Rig) -> None:
     assert counts["out"] == 24 + PAGE + 8
 
 
+@pytest.mark.parametrize("part", [1, 24_576, PAGE - 1])
+def test_a_torn_write_lands_in_part_and_fails_at_its_writer(rig: Rig, part: int) -> None:
+    """What `torn` says is in the target's memory when it is recorded, to the byte."""
+    rig.do("arm", hold="h", match={"request": "r1"}, count=1)
+    handles = rig.post([0])
+    rig.await_events("held", 1)
+    assert rig.do("release", hold="h", tear=part) == ["w0"]
+    rig.await_events("torn", 1)
+    assert rig.hub.call("target", "peek", start=0, size=part) == [0xA1]
+    assert rig.hub.call("target", "peek", start=part, size=PAGE - part) == [0]
+    assert rig.finish(handles) == {-1}
+    assert rig.finish(rig.post([0], prefix="next")) == {1}
+    counts = assert_counts_agree(rig)
+    assert counts["out"] == 24 + part + 24 + PAGE + 8
+
+
 @pytest.mark.parametrize("size", [64, PAGE, 5 << 20])
 @pytest.mark.parametrize("hold", ["h", None])
 def test_a_write_that_the_target_refuses_is_unlanded(rig: Rig, hold: str | None, size: int) -> None:

@@ -108,6 +108,8 @@ steps:
         ("r1: {}", "r1: {prefix-tokens: 3}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix: system, prefix-tokens: 25}", 4, "at least 1 token of the prompt's own"),
         ("release: w1", "release: {hold: w1, corrupt: -1}", 9, "0 at least"),
+        ("release: w1", "release: {hold: w1, tear: 0}", 9, "1 at least"),
+        ("release: w1", "release: {hold: w1, tear: 9, corrupt: 9}", 9, "not with both"),
         (
             "  - submit: r1",
             "  - hold: {id: m, message: {type: written}}\n  - release: {hold: m, corrupt: 1}",

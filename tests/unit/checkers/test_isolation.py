@@ -6,6 +6,7 @@ import histories
 import pytest
 from histories import kind
 
+from checkers import integrity
 from checkers.isolation import check
 
 
@@ -198,3 +199,20 @@ def test_an_acknowledgement_for_draining_pages_is_fine() -> None:
     acks = [event for event in history.by_kind["received"] if event.data["type"] == "abort-ack"]
     assert acks
     assert check(history).findings == []
+
+
+def test_a_torn_write_reaches_as_far_as_it_came() -> None:
+    history = histories.changed(histories.play(histories.LATE_WRITE), kind("landed"), kind="torn", data={"tear": 3000})
+    torn = history.by_kind["torn"][0]
+    ranges = {(finding.page, finding.layer): finding.bytes for finding in check(history).findings if finding.writer}
+    whole = torn.data["bytes"]
+    assert ranges.pop((torn.page, torn.data["layer"])) == (0, 3000)
+    assert whole in {end for _, end in filter(None, ranges.values())}
+
+
+def test_a_torn_write_has_not_arrived() -> None:
+    """The bytes behind the tear may have been there before: nothing shows that these came."""
+    base = histories.play(histories.LATE_BUT_RIGHTFUL)
+    result = integrity.check(histories.changed(base, kind("landed"), kind="torn", data={"tear": 3000}))
+    assert result.outcome == "violated"
+    assert "before its bytes arrived" in result.findings[0].what

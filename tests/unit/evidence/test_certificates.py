@@ -193,3 +193,48 @@ def test_a_byte_that_was_to_change_and_did_not() -> None:
 def test_a_byte_that_nobody_asked_to_change(late_write: History) -> None:
     wrong = histories.changed(late_write, kind("released", hold="w1"), data={"corrupt": 3})
     assert first(wrong).state == "mismatch"
+
+
+TORN = histories.LATE_BUT_RIGHTFUL.replace("- release: w1", "- release: {hold: w1, tear: 4096}")
+POSTED, OLD = ("1" * 16, "2" * 16, "3" * 16), ("a" * 16, "b" * 16, "c" * 16)
+
+
+def with_a_torn_write(seen: tuple[str, ...], kind_of_end: str = "torn") -> History:
+    """The first held write is let go in part; the receiver's chunks were OLD before and are `seen` after."""
+    history = histories.changed(histories.play(TORN), kind("released", hold="w1"), data={"tear": 4096})
+    what = history.by_kind["released"][0].data["what"]
+    history = histories.changed(
+        history, kind("landed", what=what), kind=kind_of_end, data={"tear": 4096} if kind_of_end == "torn" else {}
+    )
+    history = histories.changed(history, kind("posted", write=what), data={"chunks": "".join(POSTED)})
+    for why, name, chunks in (("before-release", "old", OLD), ("after-landing", "new", seen)):
+        history = histories.changed(history, kind("look", why=why, write=what), data={"fingerprint": name})
+        data = {"fingerprint": name, "chunks": "".join(chunks)}
+        history = histories.with_extra(history, kind("quiesced", "decode"), kind="chunks", data=data)
+    return history
+
+
+def test_a_torn_write_is_confirmed_chunk_by_chunk() -> None:
+    certificate = first(with_a_torn_write((POSTED[0], *OLD[1:])))
+    assert (certificate.action, certificate.state) == ("tear", "confirmed"), certificate.why
+    assert certificate.requested["tear"] == 4096
+    assert len(certificate.achieved["torn"]) == 1
+    assert certificate.label == "default-timers"
+
+
+@pytest.mark.parametrize("seen", [POSTED, OLD, (POSTED[0], POSTED[1], OLD[2])], ids=["all", "nothing", "more"])
+def test_other_bytes_than_those_of_the_tear_confirm_nothing(seen: tuple[str, ...]) -> None:
+    certificate = first(with_a_torn_write(seen))
+    assert certificate.state == "inconclusive"
+    assert "torn there" in certificate.why[0]
+
+
+def test_a_write_that_was_to_be_torn_and_landed_whole() -> None:
+    assert first(with_a_torn_write(POSTED, "landed")).state == "mismatch"
+
+
+def test_a_tear_whose_page_nobody_took_apart() -> None:
+    history = with_a_torn_write((POSTED[0], *OLD[1:]))
+    certificate = first(histories.without(history, kind("chunks")))
+    assert certificate.state == "inconclusive"
+    assert "nobody took apart" in certificate.why[0]

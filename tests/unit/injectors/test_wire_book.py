@@ -80,6 +80,22 @@ def test_the_first_of_them_goes_on_with_a_byte_changed(desk: Desk) -> None:
     assert released.data["corrupt"] == 7
 
 
+def test_the_first_of_them_breaks_off(desk: Desk) -> None:
+    first, second = desk.stop(0), desk.stop(1)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(LabError, match="write w0 has 4,096 bytes: it cannot be torn after 4,096"):
+        desk.book.release("h", tear=4096)
+    assert desk.book.release("h", tear=100) == ["w0", "w1"]
+    assert desk.gone == []  # its own thread sends the part
+    assert (first.torn, first.goes_on()) == (100, True)
+    desk.book.settle(first, "torn", first.changed)
+    assert desk.gone == ["w1"]
+    told = {event.kind: event.data.get("tear") for event in desk.recorder.drain() if event.data.get("what") == "w0"}
+    assert (told["released"], told["torn"]) == (100, 100)
+    assert second.torn is None
+
+
 def test_what_comes_after_the_release_passes(desk: Desk) -> None:
     desk.book.release("h")
     assert desk.stop(0) is None
