@@ -16,7 +16,9 @@ from racelab.evidence.events import KINDS, Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import start_us
 from racelab.report import palette, scene, spacetime
+from racelab.report.canvas import Canvas
 from racelab.report.closing import VERDICT_STYLES
+from racelab.report.page_map import page_map, wrong_pages
 from racelab.report.summary import also_tried, grouped, headline, label_words, replay_command, spec_rows, token_rows
 from racelab.report.window import evidence_names, name
 from racelab.report.words import CLIENT, milliseconds, phrase, shown, size, ticket, who
@@ -97,6 +99,7 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
     return environment.get_template("template.html.j2").render(
         style=Markup(palette.variables(":root") + palette.diagram_style()),
         diagram=Markup(spacetime.spacetime(drawn, verdict)),
+        page_map=Markup(page_map(wrong_pages(verdict), Canvas(drawn).colour)),
         note=drawn.window.note,
         header=history.header,
         verdict=verdict,
