@@ -23,6 +23,7 @@ ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "gave-up", "died"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
+        *("rails", "registration", "queue-pair", "work-request"),
     }
 )
 """Kinds that say nothing of the system's own steps."""
@@ -58,7 +59,10 @@ OBSERVED: dict[str, str] = {
 }
 
 NESTED = frozenset({"cache-hit", "reference-dropped", "refused", "page-free", "page-private", "admitted", "queued"})
-"""An engine may admit the next request in the middle of another action, as soon as there are pages."""
+"""An engine may admit the next request in the middle of another action, as soon as there are pages.
+
+`refused` and `page-free` are of it where a SHARED page is evicted.
+"""
 
 
 def _tickets(event: Event) -> tuple[Any, ...]:

@@ -86,7 +86,7 @@ class Replay:
         if due and self._is_due(event, due):
             return
         queues = event.kind == "completed" and all(pending.of == "Complete" for pending in due)
-        if due and not queues and event.kind not in boundary.NESTED:
+        if due and not queues and not self._may_nest(event):
             raise Refusal("engine bug", f"{event.instance} must report {say(due[-1].effects[0])} first")
         begin = _BEGIN.get(event.kind)
         if begin is not None:
@@ -95,6 +95,13 @@ class Replay:
             _OBSERVE[event.kind](self, event)
         else:
             raise Refusal("engine bug", f"no action reports {event.kind} here")
+
+    def _may_nest(self, event: Event) -> bool:
+        """Whether the event can begin an action amid another: an admission does, and the evictions for it."""
+        if event.kind in ("refused", "page-free"):
+            pages = self.state.decode.pages
+            return event.page is not None and event.page < len(pages) and pages[event.page].state == "SHARED"
+        return event.kind in boundary.NESTED
 
     def _is_due(self, event: Event, due: list[_Due]) -> bool:
         """Whether the event is the next effect of the action in progress; writes may be posted in any order."""
