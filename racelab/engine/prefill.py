@@ -11,10 +11,10 @@ completion, so a release during a transfer drains like on decode.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import Guards, Ticket
+from racelab.engine.guards import Guards
+from racelab.engine.job import Job
 from racelab.engine.ledger import Ledger
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
@@ -26,34 +26,6 @@ from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport, Write
 
 NIC = "nic"
-
-
-@dataclass
-class Job:
-    """One attempt of one request, from its `reserve` to the end of its source pages."""
-
-    request: str
-    attempt: int
-    prompt: list[int]
-    segment: str
-    regions: list[int]
-    first_page: int
-    """of the prompt; decode has those before it"""
-    pages: list[tuple[int, int]]
-    sources: list[Ticket] = field(default_factory=list)
-    next_chunk: int = 0
-    outstanding: dict[int, int] = field(default_factory=dict)
-    """writes without a completion, by chunk"""
-    unfinished: dict[int, int] = field(default_factory=dict)
-    """writes without a successful completion, by source page"""
-    failed: set[int] = field(default_factory=set)
-    aborted: bool = False
-    released: bool = False
-
-    @property
-    def transferred(self) -> int:
-        """Tokens whose KV travels: all but the last, which decode computes itself."""
-        return len(self.prompt) - 1
 
 
 class Prefill:

@@ -105,7 +105,9 @@ def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tens
 
 
 def _norm(hidden: torch.Tensor) -> torch.Tensor:
-    return hidden * (math.sqrt(WIDTH) / (torch.linalg.vector_norm(hidden, dim=-1, keepdim=True) + 1e-6))
+    length: torch.Tensor = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+    scale: torch.Tensor = math.sqrt(WIDTH) / (length + 1e-6)
+    return hidden * scale
 
 
 def _sinusoids(length: int) -> torch.Tensor:

@@ -1,0 +1,35 @@
+"""One attempt of one request on prefill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from racelab.engine.guards import Ticket
+
+
+@dataclass
+class Job:
+    """One attempt of one request, from its `reserve` to the end of its source pages."""
+
+    request: str
+    attempt: int
+    prompt: list[int]
+    segment: str
+    regions: list[int]
+    first_page: int
+    """of the prompt; decode has those before it"""
+    pages: list[tuple[int, int]]
+    sources: list[Ticket] = field(default_factory=list)
+    next_chunk: int = 0
+    outstanding: dict[int, int] = field(default_factory=dict)
+    """writes without a completion, by chunk"""
+    unfinished: dict[int, int] = field(default_factory=dict)
+    """writes without a successful completion, by source page"""
+    failed: set[int] = field(default_factory=set)
+    aborted: bool = False
+    released: bool = False
+
+    @property
+    def transferred(self) -> int:
+        """Tokens whose KV travels: all but the last, which decode computes itself."""
+        return len(self.prompt) - 1
