@@ -104,6 +104,8 @@ def _property(trace: Trace, binding: Binding) -> Property:
             next="give a trace of a violated property",
         )
     name = trace.property_name or {"temporal": ANY_TEMPORAL, "deadlock": DEADLOCK}.get(trace.kind)
+    if name is None and len(binding.properties) == 1:
+        (name,) = binding.properties
     if name is None:  # the format does not say: any specification that is violated will do
         return Property(spec=None, expected={"eager": "moved"})
     if name not in binding.properties:

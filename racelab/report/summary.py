@@ -18,7 +18,7 @@ LABELS = {
 _SAYS = {
     # what the first words of a verdict's sentence are; the evidence or the reason follows
     "reproduced": "The race is real here",
-    "moved": "The named specification held, another was violated",
+    "moved": "A specification that the scenario does not name was violated",
     "prevented": "The guards stopped it",
     "not-reproduced": "Not reproduced",
     "diverged": "The schedule could not be carried out",

@@ -10,7 +10,9 @@ import traces_by_hand as hand
 from racelab import scenario
 from racelab.binding.convert import Converted, convert
 from racelab.errors import BindingError
+from racelab.importing import import_counterexample
 from racelab.scenario import read_aloud
+from racelab.shipped import shipped
 
 
 def converted(tmp_path: Path, *story: str, pages: int = 2) -> Converted:
@@ -215,3 +217,12 @@ def test_every_step_is_explained(tmp_path: Path) -> None:
         "state 3: TimeOut(r1), for act.name says TimeOut",
         "    advance the clock by 10,000 ms",
     ]
+
+
+def test_the_committed_quint_scenario_is_what_an_import_gives() -> None:
+    folder = shipped("scenarios", "counterexamples")
+    imported = import_counterexample(folder / "late-write-quint.itf.json").scenario
+    assert scenario.dump(imported) == (folder / "late-write-quint.yaml").read_text(encoding="utf-8")
+    assert imported.spec == "isolation"
+    assert imported.origin is not None
+    assert imported.origin.binding == "late-write-quint"
