@@ -23,8 +23,12 @@ class GrantedWrites:
         self._into: dict[Into, list[Write]] = defaultdict(list)
         self._out_of: dict[int, list[Write]] = defaultdict(list)
         for write in history.derived(Writes):
+            if write.ghost and write.fate == "lost":
+                continue  # it never took effect
             posted = write.posted
             self._into[posted.request, posted.attempt, posted.page, posted.gen].append(write)
+            if write.ghost:
+                continue  # its bytes had left their source
             source = ledger.at(posted.instance, posted.data["source_page"], posted.seq)
             if source is not None:
                 self._out_of[id(source)].append(write)

@@ -87,6 +87,7 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
     mechanisms = {}
     for hold in wanted.holds().values():
         gate = _gate(hold, injectors)
+        _check_ability(hold, gate)
         mechanism = gate.mechanisms.get(hold.mechanism)
         if mechanism is None:
             raise UsageError(
@@ -100,11 +101,20 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
         mechanisms[hold.id] = {
             "gate": gate.name,
             "stage": gate.stage,
-            "payload": gate.payload,
+            "payload": hold.payload or gate.payload,
             "mechanism": hold.mechanism,
             **msgspec.to_builtins(mechanism),
         }
     return mechanisms
+
+
+def _check_ability(hold: Hold, gate: Injector) -> None:
+    if hold.action not in gate.actions or hold.payload not in (None, gate.payload, *gate.payloads):
+        asked = hold.action if hold.action not in gate.actions else f"payload {hold.payload}"
+        raise UsageError(
+            f"hold {hold.id}: gate {gate.name} knows no {asked}",
+            next="use a cluster whose transport is rdma, such as --cluster softhca",
+        )
 
 
 def _gate(hold: Hold, injectors: list[Injector]) -> Injector:
@@ -233,6 +243,8 @@ def _leaves_doubt(recording: Recording) -> bool:
     for event in recording.events:
         if event.kind == "completed" and event.data["status"] != "ok":
             return True
+        if event.kind == "work-request" and event.data["status"]:
+            return True  # the transport may have mended it, and remembers which rail failed
         if event.kind == "quiesced" and any(event.data["leftovers"].values()):
             return True
         if event.kind == "scan" and event.data["foreign"]:

@@ -4,7 +4,8 @@ An injector is found through the entry point group `racelab.injectors`. Its gate
 of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to the conductor with
 `racelab.channel.link.Link` (token in the environment variable RACELAB_TOKEN) and answers:
 
-    arm(hold, match, count)     watch for the next `count` things that agree with `match`
+    arm(hold, match, count)     watch for the next `count` things that agree with `match`; `action` and
+                                `payload` follow where a hold asks for them, and the gate has them
     release(hold)               end a hold: what it holds goes on, in the order in which it stopped
     release(hold, corrupt)      the same, with the byte at offset `corrupt` of the first held write changed
                                 (a gate that `corrupts`)
@@ -42,6 +43,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `payload` says what the bytes of a late write are: `at-hold`, `at-release` or `reread`.
     `transports` are those whose data path it stands in; without any it is not in a data path. One that
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
+    `actions` and `payloads` are those that it can be asked for besides holding with its own payload.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     mechanisms: dict[str, Mechanism]
     transports: tuple[str, ...] = ()
     preloads: bool = False
+    actions: tuple[str, ...] = ("hold",)
+    payloads: tuple[str, ...] = ()
     corrupts: bool = False
     tears: bool = False
 

@@ -108,13 +108,20 @@ class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
 
 
 class Hold(_Step, frozen=True, kw_only=True, rename="kebab", tag="hold"):
-    """Arm a gate: the next `count` matching things stop in the network until let go."""
+    """Arm a gate: the next `count` matching things stop in the network until let go.
+
+    `action` says what their sender learns meanwhile (docs/rdma.md): of a `ghost` that it failed, although
+    its packets are still on their way; of `fail` that it failed, and it did. `payload` is that of the
+    gate if it is left out. A gate need not know them all.
+    """
 
     id: str
     write: WriteMatch | None = None
     message: MessageMatch | None = None
     count: int = 1
     mechanism: str = "congestion"
+    action: Literal["hold", "ghost", "fail"] = "hold"
+    payload: Literal["at-hold", "at-release"] | None = None
 
 
 class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
@@ -213,7 +220,8 @@ def read_aloud(step: Step) -> str:
     """One line for people: `hold w1: writes of r1 (4 of them)`."""
     match step:
         case Hold(write=WriteMatch() as write):
-            return f"hold {step.id}: {step.count} write(s) with {_fields(write)}"
+            how = f", as {step.action}" if step.action != "hold" else ""
+            return f"hold {step.id}: {step.count} write(s) with {_fields(write)}{how}"
         case Hold(message=MessageMatch() as message):
             return f"hold {step.id}: {step.count} message(s) with {_fields(message)}"
         case Await(event="held", hold=str() as hold):

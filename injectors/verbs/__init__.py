@@ -20,6 +20,8 @@ INJECTOR = Injector(
     payload="at-hold",
     transports=("rdma",),
     preloads=True,
+    actions=("hold", "ghost", "fail"),
+    payloads=("at-hold", "at-release"),
     mechanisms={
         "congestion": Mechanism(
             means=(

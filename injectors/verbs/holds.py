@@ -140,7 +140,8 @@ class Holds:
         write.stopped_bytes += message.size
         if write.stopped_bytes >= write.identity.bytes and not write.held:
             write.held = True
-            self._record("held", write)
+            action = self._holds[write.hold].action
+            self._record("held", write, **({"action": action} if action != "hold" else {}))
 
     def _completed(self, write: Watched, message: Message) -> None:
         if message.status == 0:
@@ -152,7 +153,7 @@ class Holds:
         if message.status == 0:
             self._land(write, message.size)
         else:
-            self._end(write, "unlanded", why="the responder's queue pair or registration had ended: it was fenced")
+            self._end(write, "dropped", fenced="the responder's queue pair or its key was not what it was any more")
 
     def _flushed(self, write: Watched, message: Message) -> None:
         self._end(write, "unlanded", why=_ENDS["flushed"])

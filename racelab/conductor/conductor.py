@@ -196,7 +196,9 @@ class Conductor:
 
     def _arm(self, step: Hold) -> Outcome:
         match = {name: value for name, value in _fields(step).items() if value is not None}
-        self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count)
+        more: dict[str, Any] = {"action": step.action} if step.action != "hold" else {}
+        more |= {"payload": step.payload} if step.payload is not None else {}
+        self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
             self.hub.call("prefill", "arm_lane", hold=step.id, match=match, count=step.count)
         self._open.append(step.id)

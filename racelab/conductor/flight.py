@@ -29,7 +29,7 @@ class Flight:
 
     def see(self, event: Event) -> None:
         """Take note of an event."""
-        if event.kind not in _WATCHED:
+        if event.kind not in _WATCHED or _goes_on_in_the_transport(event):
             return
         for thing in _things(event):
             known = self._known[thing]
@@ -38,6 +38,11 @@ class Flight:
                 self.under_way.add(thing)
             else:
                 self.under_way.discard(thing)
+
+
+def _goes_on_in_the_transport(event: Event) -> bool:
+    """A ghost, say: its sender has been told something, and acts on it, while the thing itself is held."""
+    return event.kind == "held" and "action" in event.data
 
 
 def _things(event: Event) -> list[str]:

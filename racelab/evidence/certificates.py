@@ -73,7 +73,7 @@ class _Case:
         self.ends = {event.data["what"]: event for event in self._mine(*_ENDS)}
         self.released = {event.data["what"]: event for event in self._mine("released")}
         self.corrupt = history.header.scenario.corrupted(hold.id)
-        self.action: Action = "drop" if self.schedule.drops(hold.id) else "release"
+        self.action: Action = "drop" if self.schedule.drops(hold.id) or hold.action == "fail" else "release"
         if self.corrupt is not None:
             self.action = "corrupt"
         self.tear = history.header.scenario.torn(hold.id)
@@ -121,6 +121,7 @@ class _Case:
             "count": self.hold.count,
             "mechanism": self.hold.mechanism,
             "bound_ms": self.mechanism.get("bound_ms"),
+            **({"action": self.hold.action} if self.hold.action != "hold" else {}),
             **({"corrupt": self.corrupt} if self.corrupt is not None else {}),
             **({"tear": self.tear} if self.tear is not None else {}),
         }
@@ -131,6 +132,7 @@ class _Case:
             "held_ms": self.held,
             "released_ms": list(self.released.values()),
             "landed_ms": [event for event in self.ends.values() if event.kind in ("landed", "torn", "delivered")],
+            "fenced_ms": [event for event in self.ends.values() if "fenced" in event.data],
             "dropped_ms": [event for event in self.ends.values() if event.kind == "dropped"],
         }
         return {
@@ -221,12 +223,15 @@ class _Case:
         if end.kind == "unlanded":
             self.wrong.append(f"{what} could not be delivered: {end.data['why']}")
             return
-        if (end.kind == "dropped") != (self.action == "drop") or (end.kind == "torn") != self._is_torn(what):
+        dropped = end.kind == "dropped" and "fenced" not in end.data
+        if dropped != (self.action == "drop") or (end.kind == "torn") != self._is_torn(what):
             self.wrong.append(f"{what} was {end.kind}, and the schedule says {self.action}")
             return
         if end.kind == "landed" and end.data["code"]:
             self.wrong.append(f"the target rejected {what} with code {end.data['code']}")
-        started = end if end.kind == "dropped" else self.released.get(what)
+        if self.hold.action == "fail":
+            return  # it was over at once
+        started = end if dropped else self.released.get(what)
         if started is None:
             self.missing.append(f"nothing says when {what} was let go")
             return

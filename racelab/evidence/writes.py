@@ -9,7 +9,7 @@ and never from a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from racelab.evidence.events import Event
@@ -33,6 +33,8 @@ class Write:
     released: Event | None = None
     landed: Event | None = None
     lost: Event | None = None
+    ghost: bool = False
+    """the first attempt of a write that its transport gave up and sent again: a copy that may still land"""
 
     @property
     def succeeded(self) -> bool:
@@ -87,6 +89,10 @@ class Write:
         return causality.before(event, self.lower) or causality.before(event, self.posted)
 
 
+GIVEN_UP = ("ghost", "fail")
+"""Actions of a gate after which the transport sends again what it was told had failed (docs/rdma.md)."""
+
+
 class Writes:
     """Every write of a history by its id."""
 
@@ -102,11 +108,23 @@ class Writes:
                 write = self.by_id.get(identity)
                 if write is not None and write.completed is None:
                     write.completed = event
+        ghosts = self._ghosts(history)
         for kind, field in _GATE_FIELDS.items():
             for event in history.by_kind[kind]:
-                write = self.by_id.get(event.data["what"])
+                what = event.data["what"]
+                write = ghosts.get(what) or self.by_id.get(what)
                 if write is not None:
                     setattr(write, field, event)
+
+    def _ghosts(self, history: History) -> dict[str, Write]:
+        """What a gate gave up in the transport's place: the write itself went again, and its gate events are these."""
+        ghosts = {}
+        for event in history.by_kind["held"]:
+            write = self.by_id.get(event.data["what"])
+            if write is not None and event.data.get("action") in GIVEN_UP:
+                ghost = replace(write, id=f"{write.id} (first attempt)", ghost=True)
+                ghosts[write.id] = self.by_id[ghost.id] = ghost
+        return ghosts
 
     def __iter__(self) -> Iterator[Write]:
         return iter(self.by_id.values())

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from racelab import scenario
-from racelab.assembly import Order, Workbench, open_workbench
+from racelab.assembly import Order, Workbench, check_mechanisms, open_workbench
 from racelab.doctor import diagnose, write_into_another_process
+from racelab.errors import UsageError
 from racelab.evidence.events import Event
 from racelab.lab.cluster import load
-from racelab.registry import checkers
-from racelab.scenario import Release
+from racelab.registry import checkers, injectors
+from racelab.scenario import Hold, Release
 from racelab.shipped import shipped
 from racelab.targets import target
 from racelab.verdict import judge
@@ -25,10 +26,14 @@ WANTED = ("late-write-after-timeout", "late-write-after-drain", "stale-notificat
 
 
 @pytest.fixture(scope="module")
-def rdma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def ready() -> None:
     missing = [finding for finding in diagnose(load("softhca")).findings if finding.needed and not finding.here]
     if missing:
         pytest.skip(f"{missing[0].part}: {missing[0].detail}")
+
+
+@pytest.fixture(scope="module")
+def rdma(ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     with open_workbench(load("softhca"), target("reference"), tmp_path_factory.mktemp("logs")) as opened:
         yield opened
 
@@ -129,6 +134,50 @@ def test_a_process_that_is_killed_in_mid_hold_makes_it_inconclusive(rdma: Workbe
     assert played.verdict.verdict == "inconclusive"
     assert played.verdict.exit_code == 4
     assert rdma.play(Order(wanted("late-write-after-timeout"), "eager")).verdict.verdict == "reproduced"
+
+
+def shaped(name: str, action: str) -> scenario.Scenario:
+    """The scenario with what its hold `g1` does replaced."""
+    steps = [
+        msgspec.structs.replace(step, action=action) if isinstance(step, Hold) and step.id == "g1" else step
+        for step in wanted(name).steps
+    ]
+    return msgspec.structs.replace(wanted(name), steps=steps)
+
+
+@pytest.mark.parametrize("slice_timeout_s", [None, "1"], ids=["without-slice-timeout", "slice-timeout"])
+@pytest.mark.parametrize(("rails", "verdict"), [(2, "reproduced"), (1, "not-reproduced")])
+def test_a_ghost_lands_after_success_if_the_transport_goes_on_over_another_rail(
+    ready: None, tmp_path: Path, rails: int, verdict: str, slice_timeout_s: str | None
+) -> None:
+    """Mooncake's success is false stop evidence with two rails; with one its reconnect is the fence."""
+    cluster = load("softhca")
+    environment = {"MC_SLICE_TIMEOUT": slice_timeout_s} if slice_timeout_s is not None else {}
+    writer = msgspec.structs.replace(cluster.instances["prefill"], environment=environment)
+    instances = cluster.instances | {"prefill": writer}
+    cluster = msgspec.structs.replace(cluster, rails=rails, instances=instances)
+    with open_workbench(cluster, target("reference"), tmp_path) as bench:
+        played = bench.play(Order(wanted("ghost-write-after-retry"), "ledger"))
+    assert played.verdict.verdict == verdict, played.verdict.why
+    completed = [event for event in played.history.by_kind["completed"] if event.request == "r1"]
+    assert {event.data["status"] for event in completed} == {"ok"}, "Mooncake says that every write landed"
+    ghost = next(each for each in played.verdict.injections if each.id == "g1")
+    assert ghost.state == "confirmed", ghost.why
+    assert bool(ghost.achieved["landed_ms"]) == (rails == 2)
+    assert bool(ghost.achieved["fenced_ms"]) == (rails == 1)
+    assert (played.verdict.specs["conservation"] == "violated") == (rails == 2)
+
+
+def test_a_write_that_fails_is_sent_again_and_harms_nobody(rdma: Workbench) -> None:
+    played = rdma.play(Order(shaped("ghost-write-after-retry", "fail"), "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    assert next(each for each in played.verdict.injections if each.id == "g1").state == "confirmed"
+
+
+def test_what_a_gate_cannot_do_is_refused_before_anything_starts() -> None:
+    wire = [injector for injector in injectors() if injector.serves("tcp")]
+    with pytest.raises(UsageError, match="gate wire knows no ghost"):
+        check_mechanisms(wanted("ghost-write-after-retry"), wire)
 
 
 def test_the_doctor_probes_what_the_device_needs() -> None:
