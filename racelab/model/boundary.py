@@ -64,6 +64,9 @@ NESTED = frozenset({"cache-hit", "reference-dropped", "refused", "page-free", "p
 `refused` and `page-free` are of it where a SHARED page is evicted.
 """
 
+ADMISSION = frozenset({"Join", "Evict", "Unjoin", "Admit", "Accept"})
+"""The actions that may be amid others; none is amid one of these."""
+
 
 def _tickets(event: Event) -> tuple[Any, ...]:
     return tuple((page, gen) for page, gen in event.data["tickets"])
@@ -94,7 +97,7 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "admitted": lambda event: (event.data.get("hits", 0), *_tickets(event)),
     "cache-hit": lambda event: (event.data["key"], event.data["references"]),
     "reference-dropped": lambda event: (event.data["references"],),
-    "published": lambda event: tuple((page, gen, key) for page, gen, key in event.data["keys"]),
+    "published": lambda event: (tuple(map(tuple, event.data["keys"])), _read_pages(event)),
     "page-shared": lambda event: (event.data["from"], event.data["key"]),
     "page-dup": lambda event: (event.data["from"], event.data["key"], tuple(event.data["of"])),
     "accepted": _tickets,
@@ -154,18 +157,26 @@ def config_of(history: History) -> Config:
 
 
 def _keys_of(history: History) -> dict[str, dict[int, str]]:
-    """The content keys of each request's full pages, as far as the prefix cache shows them.
+    """The content keys of each request's full pages: those it was submitted with, else what the cache shows.
 
-    A history has no prompts, only the keys of what was found or published. Where none shows, the
-    page was never published and no published page had its key, unless an engine overlooked a hit.
+    Where none shows, the page was never published and no published page had its key, unless an
+    engine overlooked a hit.
     """
-    places: dict[tuple[str, int, int, int], int] = {}
+    known: dict[str, dict[int, str]] = {}
+    for event in history.by_kind["submitted"]:
+        if "keys" in event.data:
+            known[event.request or ""] = dict(enumerate(event.data["keys"]))
+    return known or _shown_keys(history)
+
+
+def _shown_keys(history: History) -> dict[str, dict[int, str]]:
+    places: dict[tuple[str, int, int], int] = {}
     for event in history.by_kind["admitted"]:
-        for place, (page, gen) in enumerate(event.data["tickets"]):
-            places[event.request or "", event.attempt or 0, page, gen] = place
+        for place, (page, _) in enumerate(event.data["tickets"]):
+            places[event.request or "", event.attempt or 0, page] = place
     known: dict[str, dict[int, str]] = {}
     for event in history.of("cache-hit", "page-shared", "page-dup"):
-        subject = (event.request or "", event.attempt or 0, event.page or 0, event.gen or 0)
+        subject = (event.request or "", event.attempt or 0, event.page or 0)
         if subject in places:
             known.setdefault(event.request or "", {})[places[subject]] = event.data["key"]
     return known

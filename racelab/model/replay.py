@@ -98,6 +98,8 @@ class Replay:
 
     def _may_nest(self, event: Event) -> bool:
         """Whether the event can begin an action amid another: an admission does, and the evictions for it."""
+        if self._due[event.instance][-1].of in boundary.ADMISSION:
+            return False
         if event.kind in ("refused", "page-free"):
             pages = self.state.decode.pages
             return event.page is not None and event.page < len(pages) and pages[event.page].state == "SHARED"

@@ -92,7 +92,7 @@ def publish(draft: Draft, request: str, number: int, *, committed: bool) -> None
     published = dict(draft.cache)
     new = [(ticket.page, ticket.gen, key) for key, ticket in fresh if key not in published]
     if new:
-        draft.report("published", DECODE, (request, number), *new)
+        draft.report("published", DECODE, (request, number), tuple(new), tuple((page, gen) for page, gen, _ in new))
     for key, ticket in fresh:
         if key in published:
             of = published[key]

@@ -28,10 +28,18 @@ def test_the_configuration_is_that_of_the_lab_and_its_requests() -> None:
     assert config.chunks("a") == 2
 
 
-def test_a_page_that_was_never_published_has_a_key_of_its_own() -> None:
-    duet = Duet({"a": Request(prompt_tokens=33)})
-    duet.wire.held = True
+def test_without_the_prompts_keys_those_that_the_cache_shows_are_taken() -> None:
+    duet = Duet({"a": Request(prompt_tokens=33), "b": Request(prompt_tokens=33)})
     duet.submit("a")
     duet.play()
-    duet.decode.abort("a")
-    assert boundary.config_of(duet.history()).shapes["a"].keys == ("a, page 0", "a, page 1")
+    duet.wire.held = True
+    duet.submit("b")
+    duet.play()
+    duet.decode.abort("b")
+    history = duet.history()
+    told = boundary.config_of(history).shapes
+    for event in history.by_kind["submitted"]:
+        del event.data["keys"]
+    shown = boundary.config_of(history).shapes
+    assert shown["a"].keys == told["a"].keys
+    assert shown["b"].keys == ("b, page 0", "b, page 1")  # never published: its own, whatever they were

