@@ -71,6 +71,7 @@ def diagnose(cluster: Cluster) -> Diagnosis:
         _probe("socket counters", _socket_counters, "proof of transport", "a Linux kernel with inet_diag"),
         _probe("tlc", _tlc, "racelab model", "pip install 'racelab-pd[tlc]'", needed=False),
         _probe("gpu", _gpu, "clusters with GPUs", "none on this machine", needed=False),
+        _probe("triton", _triton, "page fingerprints on a GPU in one pass", "comes with torch for CUDA", needed=False),
         _probe("rdma device", _rdma, "rdma clusters", "none on this machine", needed=rdma and not simulated),
         _probe("compiler", _compiler, "the verbs gate", "apt-get install gcc libibverbs-dev", needed=rdma),
         _probe(
@@ -106,6 +107,15 @@ def _module(name: str) -> str:
 def _library(name: str) -> str:
     ctypes.CDLL(name)
     return "loads"
+
+
+def _triton() -> str:
+    from racelab.evidence.page_hash_triton import available
+
+    why = available()
+    if why is not None:
+        raise ImportError(why)
+    return version("triton")
 
 
 def _mooncake() -> Finding:
