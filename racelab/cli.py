@@ -117,6 +117,34 @@ def matrix(
 
 
 @app.command(
+    **_help(
+        "Run a scenario on every rung of the transport ladder that this machine has, side by side.",
+        "racelab ladder scenarios/late-write-after-timeout.yaml",
+    )
+)
+def ladder(
+    scenario: Annotated[Path, typer.Argument(help="A scenario (YAML) or a model checker's output.")],
+    policy: Annotated[list[str] | None, typer.Option(help="Guards to run under; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Seeds the prompts.")] = 0,
+    results: Results = Path("results"),
+    binding: Binding = None,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Climb the transport ladder."""
+    from racelab import running
+    from racelab.campaign.ladder import climb, table
+
+    wanted = running.resolve(scenario, binding, source)
+    rungs, code = climb(wanted, policy or ["eager", "ledger"], seed=seed, results=results, given=str(scenario))
+    if json:
+        _print_json({"scenario": wanted.scenario, "rungs": msgspec.to_builtins(rungs)})
+    else:
+        Console().print(table(rungs))
+    raise typer.Exit(code)
+
+
+@app.command(
     name="import",
     **_help(
         "Turn a model checker's counterexample into a scenario.",

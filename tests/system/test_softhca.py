@@ -12,6 +12,7 @@ import pytest
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench, check_mechanisms, open_workbench
+from racelab.campaign.ladder import climb
 from racelab.doctor import diagnose, write_into_another_process
 from racelab.errors import UsageError
 from racelab.evidence.events import Event
@@ -182,3 +183,22 @@ def test_what_a_gate_cannot_do_is_refused_before_anything_starts() -> None:
 
 def test_the_doctor_probes_what_the_device_needs() -> None:
     assert write_into_another_process() == "can be written"
+
+
+def test_the_ladder_shows_the_rungs_side_by_side(ready: None, tmp_path: Path) -> None:
+    file = shipped("scenarios", "late-write-after-timeout.yaml")
+    rungs, code = climb(scenario.load(file), ["eager", "ledger"], seed=0, results=tmp_path, given=str(file))
+    assert code == 0
+    assert [(rung.cluster, rung.simulated, rung.policy, rung.verdict) for rung in rungs] == [
+        ("local", False, "eager", "reproduced"),
+        ("local", False, "ledger", "prevented"),
+        ("softhca", True, "eager", "reproduced"),
+        ("softhca", True, "ledger", "prevented"),
+    ]
+
+
+def test_a_rung_that_cannot_do_it_says_why(tmp_path: Path) -> None:
+    file = shipped("scenarios", "ghost-write-after-retry.yaml")
+    rungs, code = climb(scenario.load(file), ["ledger"], seed=0, results=tmp_path, given=str(file), rungs=("local",))
+    assert code == 0
+    assert [(rung.verdict, rung.missing) for rung in rungs] == [(None, "hold g1: gate wire knows no ghost")]
