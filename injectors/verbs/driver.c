@@ -12,6 +12,7 @@
  *   join Q PEER KEY ADDRESS     connect queue pair Q (here) to another driver's, and write to its target -> code
  *   meet Q PEER                 connect queue pair Q (there) to another driver's -> code
  *   event                       arm the completion channel and wait for an event after the next post -> 1 or 0
+ *   time N SIZE                 N writes of SIZE bytes, one after the other over queue pair 0 -> ns a write
  *   threads N                   N threads post 200 writes each over both queue pairs -> completions seen
  */
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BYTES = 1 << 20, RAILS_MAX = 8, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE };
 
@@ -162,6 +164,18 @@ static int run_threads(int count) {
     return seen;
 }
 
+static long time_writes(int count, size_t size) {
+    struct timespec from, to;
+    struct ibv_wc wc;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < count; i++) {
+        if (post(&rails[0], next_id++, 0, size, "s")) return -1;
+        while (!ibv_poll_cq(rails[0].cq, 1, &wc)) continue;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return ((to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec) / count;
+}
+
 static void obey(char *line) {
     char word[16], flags[8] = "";
     unsigned q = 0, fill = 0;
@@ -197,6 +211,8 @@ static void obey(char *line) {
         printf("%d\n", reconnect(&rails[q], rails[q].there, fill));
     } else if (!strcmp(word, "event")) {
         printf("%d\n", wait_for_event(&rails[0]));
+    } else if (!strcmp(word, "time") && sscanf(rest, "%u %zu", &q, &size) == 2) {
+        printf("%ld\n", time_writes((int)q, size));
     } else if (!strcmp(word, "threads") && sscanf(rest, "%u", &q) == 1) {
         printf("%d\n", run_threads((int)q));
     } else {
