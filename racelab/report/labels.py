@@ -100,6 +100,12 @@ def _label(events: list[Event]) -> str:
             return f"{tag(event)} takes {_pages(events)}"
         case "page-free":
             return f"{_pages(events)} free"
+        case "page-shared":
+            return f"publishes {_pages(events)} of {tag(event)}"
+        case "page-dup":
+            return f"{_pages(events)} of {tag(event)}: a duplicate"
+        case "cache-hit":
+            return f"{tag(event)} finds {_pages(events)}"
         case "page-draining":
             return f"{_pages(events)} draining"
         case "page-quarantined":

@@ -115,7 +115,17 @@ def _lanes(events: list[Event], receiver: str | None, form: Form) -> tuple[dict[
 
 def _pages(window: Window) -> list[int]:
     """The pages that anything drawn touches; of many, those of the evidence and then the busiest."""
-    kinds = ("posted", "landed", "torn", "page-private", "page-free", "page-draining", "page-quarantined", "refused")
+    kinds = (
+        "posted",
+        "landed",
+        "torn",
+        "cache-hit",
+        "page-private",
+        "page-free",
+        "page-draining",
+        "page-quarantined",
+        "refused",
+    )
     touched: Counter[int] = Counter()
     for event in window.events:
         if event.page is not None and event.kind in kinds:

@@ -12,6 +12,8 @@ from racelab.report.words import request_name
 
 _STATES = {
     "page-private": "PRIVATE",
+    "page-shared": "SHARED",
+    "page-dup": "DUP",
     "page-draining": "DRAINING",
     "page-quarantined": "QUARANTINED",
     "page-free": "FREE",

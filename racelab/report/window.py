@@ -16,7 +16,18 @@ _EVERYWHERE = frozenset(
     | {"posted", "completed", "held", "released", "landed", "torn", "delivered", "dropped", "unlanded"}
     | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed"}
 )
-_RECEIVER_ONLY = frozenset({"page-private", "page-draining", "page-quarantined", "page-free", "grant-closed"})
+_RECEIVER_ONLY = frozenset(
+    {
+        "page-private",
+        "page-shared",
+        "page-dup",
+        "cache-hit",
+        "page-draining",
+        "page-quarantined",
+        "page-free",
+        "grant-closed",
+    }
+)
 _TURNING = frozenset({"refused", "blocked", "gave-up", "died"})
 
 
