@@ -210,6 +210,29 @@ def check(
 
 @app.command(
     **_help(
+        "Write a counterexample, or a recorded run, in a format of others: itf, ndjson, perfetto.",
+        "racelab export counterexample.txt --to itf -o counterexample.itf.json",
+        "racelab export results/runs/late-write-after-timeout/latest --to perfetto -o trace.json",
+    )
+)
+def export(
+    source: Annotated[Path, typer.Argument(help="A run folder, or what a model checker wrote.")],
+    to: Annotated[str, typer.Option("--to", help="itf or ndjson (counterexamples), perfetto (runs).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Write it here.")],
+    json: Json = False,
+) -> None:
+    """Write a counterexample or a run in another format."""
+    from racelab.exporting import export
+
+    export(source, to, output)
+    if json:
+        _print_json({"file": str(output)})
+    else:
+        typer.echo(f"wrote {output}")
+
+
+@app.command(
+    **_help(
         "Draw a run's report again, from its folder alone.",
         "racelab report results/runs/late-write-after-timeout/latest",
     )
