@@ -113,7 +113,6 @@ class Gate:
     def count(self) -> dict[str, int]:
         """Record and return requests and bytes that went to the devices since the last reset, theirs and ours."""
         counts = {name: value - self._zero.get(name, 0) for name, value in self._counts().items()}
-        counts["unannounced"] = self.holds.unwatched
         self.recorder.record("counted", gate=GATE, counts=counts)
         return counts
 

@@ -48,7 +48,7 @@ class _Hold:
 
 
 class Holds:
-    """Shared by all threads of the gate, under one lock. `tell` sends a command to a process and waits."""
+    """Shared by all threads of the gate, under one lock."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -57,7 +57,6 @@ class Holds:
         self._holds: dict[str, _Hold] = {}
         self._watched: dict[int, Watched] = {}
         self._watches = 0
-        self.unwatched = 0
 
     # -- the conductor's commands
 
@@ -93,7 +92,6 @@ class Holds:
         """Begin an incarnation: no rules, no watches. What has stopped and is not over is named."""
         with self._lock:
             self._recorder.incarnation = incarnation
-            self.unwatched = 0
             held = [write.identity.write for write in self._watched.values() if write.stopped_bytes and not write.over]
             self._watched = {number: write for number, write in self._watched.items() if write.identity.write in held}
             self._holds = {name: hold for name, hold in self._holds.items() if any(map(_stays, hold.writes))}

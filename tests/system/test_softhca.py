@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from processes import left_since, look
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench, check_mechanisms, open_workbench
@@ -202,3 +205,13 @@ def test_a_rung_that_cannot_do_it_says_why(tmp_path: Path) -> None:
     rungs, code = climb(scenario.load(file), ["ledger"], seed=0, results=tmp_path, given=str(file), rungs=("local",))
     assert code == 0
     assert [(rung.verdict, rung.missing) for rung in rungs] == [(None, "hold g1: gate wire knows no ghost")]
+
+
+def test_the_command_leaves_nothing_behind(ready: None, root: Path, tmp_path: Path) -> None:
+    before = look()
+    command = [sys.executable, "-m", "racelab.cli", "run", "scenarios/late-write-after-timeout.yaml"]
+    command += ["--policy", "eager", "--cluster", "softhca", "--json", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"simulated":"softhca' in done.stdout
+    assert left_since(before) == {}
