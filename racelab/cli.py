@@ -213,11 +213,12 @@ def check(
         "Write a counterexample, or a recorded run, in a format of others: itf, ndjson, perfetto.",
         "racelab export counterexample.txt --to itf -o counterexample.itf.json",
         "racelab export results/runs/late-write-after-timeout/latest --to perfetto -o trace.json",
+        "racelab export results/runs/late-write-after-timeout/latest --to ndjson -o again.ndjson",
     )
 )
 def export(
     source: Annotated[Path, typer.Argument(help="A run folder, or what a model checker wrote.")],
-    to: Annotated[str, typer.Option("--to", help="itf or ndjson (counterexamples), perfetto (runs).")],
+    to: Annotated[str, typer.Option("--to", help="itf, ndjson, or perfetto (runs only).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Write it here.")],
     json: Json = False,
 ) -> None:

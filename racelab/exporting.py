@@ -1,6 +1,7 @@
 """`racelab export`: a counterexample or a recorded run in a format of others.
 
-itf, ndjson    a counterexample, as any model checker wrote it (racelab.traces.export)
+itf, ndjson    a counterexample, as any model checker wrote it (racelab.traces.export), or what a run
+               went through as a trace of the ledger's model (racelab.model.recorded)
 perfetto       a run: its history as a Chrome trace (racelab.evidence.perfetto)
 """
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from racelab.errors import UsageError
 from racelab.evidence import history, perfetto
+from racelab.model.recorded import trace_of
 from racelab.results import RunFolder, find_run
 from racelab.traces import export as traces
 from racelab.traces import recognise
@@ -22,6 +24,7 @@ def export(source: Path, to: str, output: Path) -> None:
 
     Raises:
         UsageError: the format does not exist, or does not fit what `source` is.
+        HistoryError: the ledger's specification does not explain the run.
     """
     if to not in (*traces.FORMATS, *RUN_FORMATS):
         raise UsageError(f"unknown format {to!r}", next=f"one of: {', '.join((*traces.FORMATS, *RUN_FORMATS))}")
@@ -34,10 +37,9 @@ def export(source: Path, to: str, output: Path) -> None:
 
 
 def _export_run(source: Path, to: str, output: Path) -> None:
-    if to not in RUN_FORMATS:
-        raise UsageError(
-            f"{to} is a format of counterexamples, and {source} is a run", next=f"one of: {', '.join(RUN_FORMATS)}"
-        )
     recorded = history.read(find_run(source) if source.is_dir() else source)
-    RunFolder(output.parent)  # made if it is not there
-    perfetto.write(recorded, output)
+    folder = RunFolder(output.parent)  # made if it is not there
+    if to in RUN_FORMATS:
+        perfetto.write(recorded, output)
+    else:
+        folder.text(output.name, traces.export(trace_of(recorded, str(source)), to))

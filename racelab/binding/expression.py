@@ -11,6 +11,7 @@ word `this`: the request that a step is about, or the page that is asked for. Fu
     changed(e)  the one key of e whose value differs from before the step
     gained(e)   the one element that came into the set or sequence e
     lost(e)     the one element that went out of it
+    came(e)     the set of elements that came into it
     first(e)    the first element of a sequence
     last(e)     the last element of a sequence
 
@@ -198,6 +199,10 @@ def _gained(inner: Evaluate) -> Evaluate:
     return lambda scene: _only(_without(inner(scene), _old(inner)(scene)), "element came")
 
 
+def _came(inner: Evaluate) -> Evaluate:
+    return lambda scene: frozenset(_without(inner(scene), _old(inner)(scene)))
+
+
 def _lost(inner: Evaluate) -> Evaluate:
     return lambda scene: _only(_without(_old(inner)(scene), inner(scene)), "element went")
 
@@ -216,6 +221,7 @@ FUNCTIONS: dict[str, Callable[[Evaluate], Evaluate]] = {
     "changed": _changed,
     "gained": _gained,
     "lost": _lost,
+    "came": _came,
     "first": _first,
     "last": _last,
 }

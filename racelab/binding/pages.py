@@ -13,7 +13,7 @@ from racelab.binding.document import Binding
 from racelab.binding.expression import Undefined, word
 from racelab.binding.moves import Attempt, Course
 from racelab.binding.naming import Named
-from racelab.traces.values import Value
+from racelab.traces.values import Value, show
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def follow(course: Course, binding: Binding, model_pages: int) -> Pages | None:
     story: list[tuple[str, Attempt]] = []
     for step in course.steps:
         changes = _freed(step, binding, holder)
-        story += [("free", change.attempt) for change in changes if change.event == "page-free"]
+        story += [("free", attempt) for attempt in dict.fromkeys(change.attempt for change in changes)]
         for move in course.of_step(step):
             if move.means == "submit":
                 pages = course.pages[move.attempt]
@@ -69,7 +69,8 @@ def _freed(step: Named, binding: Binding, holder: dict[Value, Attempt]) -> list[
         page = binding.freed.value(step.scene)
     except Undefined:
         return []
-    return [Seen("page-free", holder[page])] if page in holder else []
+    pages = page if isinstance(page, frozenset) else {page}
+    return [Seen("page-free", holder[freed]) for freed in sorted(pages, key=show) if freed in holder]
 
 
 def _entered(step: Named, binding: Binding, holder: dict[Value, Attempt]) -> list[Seen]:

@@ -80,7 +80,7 @@ class Decode:
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
         self._requests[name] = request
-        keys = {"keys": request.keys} if request.keys else {}
+        keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
         self._queue.append(request)
         self._admit()

@@ -448,8 +448,15 @@ Lose(m) ==
   /\ Happened("Lose-" \o m.type, m)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
 
+Flying(w) ==                    \* the writes of the same chunk that have not landed
+  {v \in wire : v.request = w.request /\ v.attempt = w.attempt /\ ChunkOf(v.index) = ChunkOf(w.index)}
+IsFirstToLand(w) ==
+  Cardinality(Flying(w)) =
+    Layers * Cardinality(OfChunk(w.request, ChunkOf(w.index), jobs[w.request][w.attempt].first))
+
 (* A write lands wherever its address points, with whatever its source     *)
-(* holds by then: nobody is asked.                                         *)
+(* holds by then: nobody is asked.  A schedule lets all writes of a chunk  *)
+(* go where the first lands, so that the others have a name of their own.  *)
 Land(w) ==
   LET source == prefill.pages[w.source]
       target == decode.pages[w.page]
@@ -459,7 +466,7 @@ Land(w) ==
      /\ wire' = wire \ {w}
      /\ decode' = [decode EXCEPT !.content[w.page][w.layer] = prefill.content[w.source][w.layer]]
      /\ strays' = strays \cup late("source", source, w.sourceGen) \cup late("write", target, w.gen)
-     /\ Did("Land", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
+     /\ Did(IF IsFirstToLand(w) THEN "Land" ELSE "LandPart", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
      /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net>>
 
 Vanish(w) ==                    \* a write whose completion was an error never lands after all

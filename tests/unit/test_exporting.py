@@ -44,7 +44,6 @@ def test_a_counterexample_reads_back_the_same(counterexample: Path, tmp_path: Pa
 
 def test_a_format_that_does_not_fit(run: Path, counterexample: Path, tmp_path: Path) -> None:
     for source, to, said in (
-        (run, "itf", "a format of counterexamples"),
         (counterexample, "perfetto", "a format of runs"),
         (run, "pdf", "unknown format"),
     ):

@@ -1,0 +1,198 @@
+"""A run's history as a Trace of PdLedger: what its replay went through, state by state.
+
+Where the run violated a specification the trace ends at the state that does, and is a
+counterexample that `racelab run` plays again; else it is an example of a correct run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from racelab.errors import HistoryError
+from racelab.evidence.history import History
+from racelab.model.replay import Replay
+from racelab.model.spec.actions import Action
+from racelab.model.spec.invariants import INVARIANTS
+from racelab.model.spec.state import DECODE, Config, Message, Side, State, Write, initial
+from racelab.traces.trace import Action as TraceAction
+from racelab.traces.trace import Step, Trace
+from racelab.traces.values import Function, ModelValue, Value
+
+MODULE = "PdLedger"
+PROPERTIES = {"isolation": "Isolation", "integrity": "Integrity", "conservation": "Conservation"}
+_NAMES = {"nth": "index", "source_gen": "sourceGen"}
+"""Fields that PdLedger.tla calls otherwise."""
+
+
+def trace_of(history: History, file: str) -> Trace:
+    """The history as a trace; `file` is what messages call it.
+
+    Raises:
+        HistoryError: the specification does not explain the history.
+    """
+    replay = Replay(history)
+    refused = replay.run()
+    if refused is not None:
+        raise HistoryError(
+            f"the specification does not explain this run: {refused.why}",
+            file=file,
+            next="`racelab validate RUN` shows the first event that is refused",
+        )
+    states = [initial(replay.config)] + [taken.step.state for taken in replay.taken]
+    acts = [_NOTHING] + [
+        _act(replay.config, before, taken.step.action) for before, taken in zip(states, replay.taken, strict=False)
+    ]
+    spec, end = _violated(replay.config, states, history.header.scenario.spec)
+    steps = [
+        Step(_state(replay.config, state, act), TraceAction(name=act["name"]) if place else None, place + 1)
+        for place, (state, act) in enumerate(zip(states[:end], acts[:end], strict=True))
+    ]
+    return Trace(
+        file=file,
+        format="history",
+        checker="racelab",
+        steps=tuple(steps),
+        modules=(MODULE,),
+        kind="none" if spec is None else "invariant",
+        property_name=None if spec is None else PROPERTIES[spec],
+    )
+
+
+def _violated(config: Config, states: list[State], wanted: str | None) -> tuple[str | None, int]:
+    """Which specification the trace shows violated, the scenario's own if it can, and how many states that takes."""
+    ends = {}
+    for spec in PROPERTIES:
+        places = (place for place, state in enumerate(states) if not INVARIANTS[spec](config, state))
+        first = next(places, None)
+        if first is not None:
+            ends[spec] = first + 1
+    if not ends:
+        return None, len(states)
+    spec = wanted if wanted in ends else min(ends, key=lambda name: ends[name])
+    assert spec is not None
+    return spec, ends[spec]
+
+
+_NOTHING: dict[str, Any] = {
+    "name": "Init",
+    "request": None,
+    "attempt": 0,
+    "part": 0,
+    "page": 0,
+    "taken": frozenset(),
+    "found": 0,
+}
+
+
+def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
+    """What PdLedger.tla's variable `act` says of the action, taken from `state`."""
+    act = {**_NOTHING, "name": action.name}
+    match action.name, action.args:
+        case "Submit", (request,):
+            attempts = state.attempts[config.place[request]]
+            return act | {"request": request, "attempt": len(attempts) + 1}
+        case "Admit", (request, number):
+            attempt = state.attempts[config.place[request]][number - 1]
+            hits = len(attempt.tickets)
+            taken = frozenset(state.decode.free[: config.shapes[request].pages - hits])
+            return act | {"request": request, "attempt": number, "taken": taken, "found": hits}
+        case (("Receive" | "ReceiveCopy" | "Lose"), (message,)):
+            part = 0 if message.chunk is None else _part(config, state, message.request, message.attempt, message.chunk)
+            about = {"request": message.request, "attempt": message.attempt, "part": part}
+            return act | about | {"name": f"{action.name}-{message.type}"}
+        case (("Land" | "Vanish"), (write,)):
+            chunk = write.nth // config.chunk_pages
+            part = _part(config, state, write.request, write.attempt, chunk)
+            name = "LandPart" if action.name == "Land" and not _is_first(config, state, write) else action.name
+            return act | {
+                "name": name,
+                "request": write.request,
+                "attempt": write.attempt,
+                "part": part,
+                "page": write.page,
+            }
+        case "Complete", (request, number, writes, ok):
+            part = _part(config, state, request, number, min(nth for nth, _ in writes) // config.chunk_pages)
+            return act | {"name": "Complete" if ok else "Fail", "request": request, "attempt": number, "part": part}
+        case "Post", (request, number, chunk):
+            part = _part(config, state, request, number, chunk)
+            return act | {"request": request, "attempt": number, "part": part}
+        case "Expire", (where, page):
+            held = (state.decode if where == DECODE else state.prefill).pages[page]
+            expire = "Expire" if where == DECODE else "ExpireSource"
+            return act | {"name": expire, "request": held.request, "attempt": held.attempt, "page": page}
+        case "Evict", (page,):
+            held = state.decode.pages[page]
+            return act | {"request": held.request, "attempt": held.attempt, "page": page}
+        case _, (request, number):
+            return act | {"request": request, "attempt": number}
+    raise TypeError(f"{action} has no name in {MODULE}")
+
+
+def _part(config: Config, state: State, request: str, attempt: int, chunk: int) -> int:
+    """The chunk's number among those that prefill writes."""
+    return chunk - state.jobs[config.place[request]][attempt - 1].first // config.chunk_pages
+
+
+def _is_first(config: Config, state: State, write: Write) -> bool:
+    """Whether no other write of the same chunk has landed."""
+    chunk = write.nth // config.chunk_pages
+    first = state.jobs[config.place[write.request]][write.attempt - 1].first
+    flying = [other for other in state.wire if other[:2] == write[:2] and other.nth // config.chunk_pages == chunk]
+    return len(flying) == len(config.of_chunk(write.request, chunk, first)) * config.layers
+
+
+def _state(config: Config, state: State, act: dict[str, Any]) -> dict[str, Value]:
+    names = tuple(config.shapes)
+    cache = frozenset(Function({"key": key, "ticket": _value(ticket)}) for key, ticket in state.cache)
+    return {
+        "decode": _side(state.decode),
+        "prefill": _side(state.prefill),
+        "attempts": Function({name: _value(row) for name, row in zip(names, state.attempts, strict=True)}),
+        "jobs": Function({name: _value(row) for name, row in zip(names, state.jobs, strict=True)}),
+        "cache": cache,
+        "queue": _value(state.queue),
+        "waiting": _value(state.waiting),
+        "wire": _value(state.wire),
+        "net": frozenset(map(_message, state.net)),
+        "strays": _value(state.strays),
+        "act": Function({name: _value(value) for name, value in act.items()}),
+    }
+
+
+def _side(side: Side) -> Value:
+    pages = [(number, _value(page)) for number, page in enumerate(side.pages)]
+    content = [
+        (number, Function([(layer, _value(held)) for layer, held in enumerate(row)]))
+        for number, row in enumerate(side.content)
+    ]
+    return Function(
+        {
+            "pages": Function(pages),
+            "free": side.free,
+            "grants": _value(side.grants),
+            "content": Function(content),
+        }
+    )
+
+
+def _message(message: Message) -> Value:
+    return _value(message._replace(chunk=-1 if message.chunk is None else message.chunk))
+
+
+def _value(value: Any) -> Value:
+    """Named tuples are records, plain ones sequences, None is nobody."""
+    if value is None:
+        return ModelValue("Nobody")
+    if isinstance(value, frozenset):
+        return frozenset(map(_value, value))
+    fields = getattr(value, "_fields", None)
+    if fields is not None:
+        return Function({_NAMES.get(name, name): _value(item) for name, item in zip(fields, value, strict=True)})
+    if isinstance(value, tuple):
+        return tuple(map(_value, value))
+    plain: Value = value
+    return plain
+
+
+__all__ = ["MODULE", "PROPERTIES", "trace_of"]
