@@ -96,6 +96,7 @@ class Duet:
         self.lab = lab or Lab(prefix_cache=True)
         self.requests = dict(requests)
         self.guards = list(guards)
+        torch.set_num_threads(1)  # as an instance does
         self.events: list[Event] = []
         self.conductor = Recorder("conductor", self.events.append)
         self.clock = VirtualClock()

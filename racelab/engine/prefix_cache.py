@@ -77,7 +77,7 @@ class PrefixCache:
         return found
 
     def _evict(self, page: int) -> None:
-        del self._published[self._keys.pop(page)]
+        self._published.pop(self._keys.pop(page, ""), None)  # without guards a page may have been lost before
         self._ledger.evict(page)
 
     # -- publishing

@@ -6,6 +6,7 @@ With every guard no specification may be violated and no precondition may fail, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from duet import Duet
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers import conservation, finality, integrity, isolation
+from racelab.engine.guards import GUARDS
 from racelab.scenario import Lab, Request
 
 CHECKS = {check.__module__: check for check in (conservation.check, finality.check, integrity.check, isolation.check)}
@@ -54,10 +56,11 @@ def request(turn: Turn) -> Request:
     return Request(prompt_tokens=turn.prompt_tokens, new_tokens=turn.new_tokens, prefix=prefix, prefix_tokens=shared)
 
 
-def serve(turns: list[Turn], pages: int) -> Duet:
+def serve(turns: list[Turn], pages: int, guards: Iterable[str] = tuple(GUARDS)) -> Duet:
     names = [f"r{number}" for number in range(len(turns))]
     requests = dict(zip(names, map(request, turns), strict=True))
-    duet = Duet(requests, lab=Lab(prefix_cache=True, decode_pages=pages, prefill_pages=pages, layers=1))
+    lab = Lab(prefix_cache=True, decode_pages=pages, prefill_pages=pages, layers=1)
+    duet = Duet(requests, lab=lab, guards=guards)
     for number, turn in enumerate(turns):
         duet.wire.held = turn.held
         duet.submit(names[number])
@@ -78,3 +81,15 @@ def test_nothing_is_violated_in_any_order(turns: list[Turn], pages: int) -> None
         assert result.outcome != "violated", (spec, [finding.what for finding in result.findings])
     left = [event.data["leftovers"] for event in history.by_kind["quiesced"]]
     assert not any(any(counts.values()) for counts in left), left
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(turns=turns, pages=st.integers(5, 9), guards=st.sets(st.sampled_from(sorted(GUARDS))))
+def test_whatever_guards_are_missing_the_engines_go_on_and_the_checkers_answer(
+    turns: list[Turn], pages: int, guards: set[str]
+) -> None:
+    history = serve(turns, pages, sorted(guards)).history()
+    answers = {spec: check(history).outcome for spec, check in CHECKS.items()}
+    assert set(answers.values()) <= {"held", "violated", "unknown"}
+    if not history.by_kind["ledger-violation"]:
+        assert answers["checkers.conservation"] != "violated"
