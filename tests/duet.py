@@ -92,6 +92,7 @@ class Duet:
         lab: Lab | None = None,
         guards: Iterable[str] = tuple(GUARDS),
         build: Callable[..., Decode] = Decode,
+        model: Transformer | None = None,
     ) -> None:
         self.lab = lab or Lab(prefix_cache=True)
         self.requests = dict(requests)
@@ -102,7 +103,7 @@ class Duet:
         self.clock = VirtualClock()
         self._work: deque[Callable[[], None]] = deque()
         self._mail: deque[bytes] = deque()
-        model = Transformer(self.lab.layers)
+        model = model or Transformer(self.lab.layers)
         sides = {}
         for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
             recorder = Recorder(role, self.events.append)

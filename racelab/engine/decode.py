@@ -28,6 +28,9 @@ from racelab.transport.messages import Message
 
 PREFILL = "prefill"
 
+TOKENS_READ_IN_FULL = 4
+"""Up to here a request looks at all its pages at every token, as it does at its last one."""
+
 
 class Decode:
     """Single-threaded: every method runs on the instance's event loop."""
@@ -222,10 +225,20 @@ class Decode:
 
     def _note_read(self, request: Live, index: int) -> None:
         """Record what attention reads: at the first token, at the last, and whenever it changed."""
+        last = index == request.new_tokens - 1
+        if index >= TOKENS_READ_IN_FULL and not last and self._reads_as_before(request, index):
+            return
         seen = self._fingerprints(request)
-        if seen != request.last_read or index == request.new_tokens - 1:
+        if last or seen != request.last_read:
             request.last_read = seen
             self._recorder.record("read", request.name, request.attempt, token=index, fingerprints=seen)
+
+    def _reads_as_before(self, request: Live, index: int) -> bool:
+        """Look at one page's layer a token, in turn: what that costs does not grow with the context."""
+        if not request.last_read:
+            return False
+        page, _, layer, start, end, seen = request.last_read[index % len(request.last_read)]
+        return self._pool.fingerprint(int(page), int(layer), int(start), int(end)) == seen
 
     def _fingerprints(self, request: Live) -> list[Fingerprint]:
         return self._pool.fingerprints(request.tickets, request.transferred)

@@ -1,0 +1,202 @@
+"""What it costs to leave ledger and checks on, on a decode step of 8 requests.
+
+    python benchmarks/cost.py [--pairs N] [--json]
+
+Both engines run in one process, the transfers are copies. Decode is measured at several model sizes (a wider
+feed-forward part; the KV stays as it is), each in three ways:
+
+    all          as shipped: ledger, preconditions, events, and a fingerprint of every page that a token reads
+    no hashing   the control: the same without fingerprints
+    nothing      no fingerprints and no events; the allocator alone
+
+`checks` is the time within one step that goes into looking and recording, measured in place: the median over
+steps. `overhead` compares the p50 of the time per output token (TPOT) over the 8 requests between `all` and
+`nothing`: the mean over paired runs, in turns, with its 95% interval (Student's t), in processor time, since
+other work may share the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from duet import Duet
+
+from racelab.engine import transformer
+from racelab.engine.decode import Decode
+from racelab.engine.guards import GUARDS, Guards
+from racelab.engine.live import Live
+from racelab.engine.transformer import Transformer
+from racelab.evidence.events import Event
+from racelab.evidence.recorder import Recorder
+from racelab.scenario import Lab, Request
+
+REQUESTS = 8
+SIZES = {128: 200, 4096: 100, 32_768: 30, 131_072: 12}
+"""Width of the feed-forward part -> tokens a request."""
+CHECKS_US_MAX = 50
+OVERHEAD_PERCENT = 0.18
+"""Of the published design, at 0.33 ms a decode step."""
+
+
+class Wide(Transformer):
+    """The engine's model with a feed-forward part of another width: more weights to read, the same KV."""
+
+    def __init__(self, layers: int, feed_forward: int) -> None:
+        super().__init__(layers)
+        generator = torch.Generator().manual_seed(1)
+        for layer in self.layers:
+            layer.up = torch.randn(transformer.WIDTH, feed_forward, generator=generator) / feed_forward
+            layer.down = torch.randn(feed_forward, transformer.WIDTH, generator=generator) / feed_forward
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of everything that a token reads."""
+        matrices = [matrix for layer in self.layers for matrix in vars(layer).values()]
+        return sum(matrix.numel() * matrix.element_size() for matrix in (*matrices, self.unembedding))
+
+
+class Watched(Decode):
+    """Decode with a watch on each step, on what looks and records within it, and on each token."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.steps_s: list[float] = []
+        self.checks_s: list[float] = []
+        self.tokens_s: dict[str, list[float]] = {}
+
+    def _step(self) -> None:
+        self.checks_s.append(0.0)
+        started = time.perf_counter()
+        super()._step()
+        self.steps_s.append(time.perf_counter() - started)
+
+    def _generate(self, request: Live) -> None:
+        super()._generate(request)
+        self.tokens_s.setdefault(request.name, []).append(time.thread_time())
+
+    def _note_read(self, request: Live, index: int) -> None:
+        started = time.perf_counter()  # the cheaper clock: who is interrupted here does not count in a median
+        super()._note_read(request, index)
+        self.checks_s[-1] += time.perf_counter() - started
+
+
+class NoHashing(Watched):
+    """Nothing is fingerprinted; events are recorded."""
+
+    def _fingerprints(self, request: Live) -> list[Any]:
+        return []
+
+
+class Nothing(NoHashing):
+    """Nothing is fingerprinted and nothing recorded."""
+
+    def __init__(self, shape: Lab, recorder: Recorder, _: Guards, *rest: Any) -> None:
+        mute = _Mute(recorder.instance)
+        super().__init__(shape, mute, Guards(GUARDS, mute), *rest)
+
+    def _note_read(self, request: Live, index: int) -> None:
+        pass
+
+
+class _Mute(Recorder):
+    _EVENT = Event(kind="step", instance="decode", seq=0, mono_ns=0, hlc=0)
+
+    def record(self, *args: Any, **data: Any) -> Event:
+        return self._EVENT
+
+
+WAYS: dict[str, type[Watched]] = {"all": Watched, "no hashing": NoHashing, "nothing": Nothing}
+
+
+def serve(model: Transformer, build: type[Watched], tokens: int) -> Watched:
+    """8 requests at once, from their arrival to their last token."""
+    requests = {f"r{index}": Request(prompt_tokens=25, new_tokens=tokens) for index in range(REQUESTS)}
+    pages = REQUESTS * -(-(25 + tokens) // 16)
+    duet = Duet(requests, Lab(decode_pages=pages, prefill_pages=pages), build=build, model=model)
+    duet.submit(*requests)
+    duet.play()
+    assert isinstance(duet.decode, Watched)
+    assert all(len(each) == tokens for each in duet.decode.tokens_s.values())
+    return duet.decode
+
+
+def tpot_s(decode: Watched) -> float:
+    """The median over the requests of the mean time from one token to the next."""
+    return statistics.median((each[-1] - each[0]) / (len(each) - 1) for each in decode.tokens_s.values())
+
+
+def measure(feed_forward: int, tokens: int, pairs: int) -> dict[str, Any]:
+    """One model size."""
+    model = Wide(Lab().layers, feed_forward)
+    serve(model, Watched, tokens)  # warm
+    runs: dict[str, list[Watched]] = {way: [] for way in WAYS}
+    for pair in range(pairs):
+        for way in list(WAYS)[:: 1 if pair % 2 else -1]:  # in turns: who comes first may be slower
+            runs[way].append(serve(model, WAYS[way], tokens))
+    full = [step for run in runs["all"] for step in zip(run.steps_s, run.checks_s, strict=True)]
+    return {
+        "feed_forward": feed_forward,
+        "weight_mb": round(model.weight_bytes / 1e6, 1),
+        "tokens": tokens,
+        "step_ms": round(statistics.median(step for step, _ in full) * 1e3, 3),
+        "tpot_ms": {way: round(statistics.mean(map(tpot_s, each)) * 1e3, 4) for way, each in runs.items()},
+        "checks_us": round(statistics.median(checks for _, checks in full) * 1e6, 1),
+        "checks_percent": round(100 * statistics.median(checks / step for step, checks in full), 3),
+        "overhead_percent": _overhead(runs["all"], runs["nothing"]),
+        "overhead_without_hashing_percent": _overhead(runs["no hashing"], runs["nothing"]),
+    }
+
+
+def _overhead(runs: list[Watched], bare: list[Watched]) -> dict[str, float]:
+    """How much longer a token takes: the mean over pairs and its 95% interval, in percent."""
+    ratios = [100 * (tpot_s(run) / tpot_s(other) - 1) for run, other in zip(runs, bare, strict=True)]
+    mean, error = statistics.mean(ratios), stats.sem(ratios)
+    low, high = stats.t.interval(0.95, len(ratios) - 1, loc=mean, scale=error)
+    return {"mean": round(mean, 3), "low": round(float(low), 3), "high": round(float(high), 3)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [measure(size, tokens, options.pairs) for size, tokens in SIZES.items()]
+    small = [row for row in rows if row["checks_percent"] < OVERHEAD_PERCENT]
+    if options.json:
+        print(json.dumps({"cores": os.cpu_count(), "rows": rows, "checks_us_max": CHECKS_US_MAX}))
+        return
+    _print(rows)
+    least = f"from {small[0]['weight_mb']} MB of weights on" if small else "at none of these sizes"
+    print(f"ledger and checks take less than {OVERHEAD_PERCENT}% of a step {least}")
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        parts = [
+            f"{row['weight_mb']:7.1f} MB",
+            f"step {row['step_ms']:8.3f} ms",
+            f"tpot {row['tpot_ms']['all']:8.3f} ms",
+        ]
+        parts.append(f"checks {row['checks_us']:6.1f} us (max {CHECKS_US_MAX}), {row['checks_percent']:.3f}%")
+        for name in ("overhead", "overhead_without_hashing"):
+            value = row[f"{name}_percent"]
+            parts.append(f"{name.replace('_', ' ')} {value['mean']:+.2f}% [{value['low']:+.2f}, {value['high']:+.2f}]")
+        print("  ".join(parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
