@@ -37,7 +37,9 @@ def ready() -> None:
 
 
 @pytest.fixture(scope="module")
-def rdma(ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def rdma(ready: None, bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """Ray is one to a process, so whatever other lab there is ends first; a workbench starts its lab again by need."""
+    bench.close()
     with open_workbench(load("softhca"), target("reference"), tmp_path_factory.mktemp("logs")) as opened:
         yield opened
 
@@ -152,9 +154,10 @@ def shaped(name: str, action: str) -> scenario.Scenario:
 @pytest.mark.parametrize("slice_timeout_s", [None, "1"], ids=["without-slice-timeout", "slice-timeout"])
 @pytest.mark.parametrize(("rails", "verdict"), [(2, "reproduced"), (1, "not-reproduced")])
 def test_a_ghost_lands_after_success_if_the_transport_goes_on_over_another_rail(
-    ready: None, tmp_path: Path, rails: int, verdict: str, slice_timeout_s: str | None
+    rdma: Workbench, tmp_path: Path, rails: int, verdict: str, slice_timeout_s: str | None
 ) -> None:
     """Mooncake's success is false stop evidence with two rails; with one its reconnect is the fence."""
+    rdma.close()
     cluster = load("softhca")
     environment = {"MC_SLICE_TIMEOUT": slice_timeout_s} if slice_timeout_s is not None else {}
     writer = msgspec.structs.replace(cluster.instances["prefill"], environment=environment)
@@ -188,7 +191,8 @@ def test_the_doctor_probes_what_the_device_needs() -> None:
     assert write_into_another_process() == "can be written"
 
 
-def test_the_ladder_shows_the_rungs_side_by_side(ready: None, tmp_path: Path) -> None:
+def test_the_ladder_shows_the_rungs_side_by_side(rdma: Workbench, tmp_path: Path) -> None:
+    rdma.close()
     file = shipped("scenarios", "late-write-after-timeout.yaml")
     rungs, code = climb(scenario.load(file), ["eager", "ledger"], seed=0, results=tmp_path, given=str(file))
     assert code == 0
