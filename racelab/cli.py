@@ -204,7 +204,7 @@ def check(
     if json:
         _print_json(verdict)
     else:
-        running.show_verdict(verdict)
+        running.show_check(run, verdict)
     raise typer.Exit(code)
 
 

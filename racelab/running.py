@@ -16,6 +16,7 @@ from racelab.errors import UsageError
 from racelab.evidence import history
 from racelab.importing import import_counterexample
 from racelab.lab import cluster
+from racelab.report import findings
 from racelab.report.closing import show
 from racelab.report.story import Story, progress
 from racelab.results import RunFolder, find_run, new_folder
@@ -118,6 +119,9 @@ def check(path: Path) -> tuple[dict[str, Any], int]:
     return verdict.to_json(run_dir=str(folder), runs=1), verdict.exit_code
 
 
-def show_verdict(verdict: dict[str, Any]) -> None:
-    """Print a verdict for people."""
-    show(Console(), verdict, Console().width)
+def show_check(path: Path, verdict: dict[str, Any]) -> None:
+    """Print a verdict for people: each finding with its events, and what evidence is missing."""
+    console = Console()
+    findings.show(console, history.read(path if path.is_file() else find_run(path)), verdict)
+    console.print()
+    show(console, verdict, console.width)
