@@ -171,6 +171,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask) {
         if (mask & IBV_QP_STATE) here->state = ibv->state = attr->qp_state;
     }
     fabric_unlock(&fabric->lock[here->port]);
+    if (!code && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) hca_forget(ibv);
     pthread_mutex_unlock(&qp->send);
     return code;
 }
@@ -194,6 +195,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv) {
     here->number = 0;
     fabric_unlock(&fabric->lock[here->port]);
     fabric_unlock(&fabric->layout);
+    hca_forget(ibv);
     pthread_mutex_unlock(&qp->send);
     if (qp->peer_life >= 0) close(qp->peer_life);
     pthread_mutex_destroy(&qp->send);

@@ -45,6 +45,9 @@ int hca_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 int hca_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
 int hca_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
+/* Take the completions of a queue pair that is reset or destroyed out of its queue, as a NIC's driver does. */
+void hca_forget(struct ibv_qp *qp);
+
 /* Put a completion into a queue pair's send queue, and wake up who armed it. */
 void hca_complete(struct ibv_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status, uint64_t bytes);
 

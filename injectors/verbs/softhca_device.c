@@ -209,6 +209,19 @@ void hca_complete(struct ibv_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_s
     }
 }
 
+void hca_forget(struct ibv_qp *qp) {
+    struct hca_cq *cq = (struct hca_cq *)qp->send_cq;
+    pthread_mutex_lock(&cq->lock);
+    uint32_t kept = cq->tail;
+    for (uint32_t at = cq->tail; at != cq->head; at = (at + 1) % cq->capacity) {
+        if (cq->entries[at].qp_num == qp->qp_num) continue;
+        cq->entries[kept] = cq->entries[at];
+        kept = (kept + 1) % cq->capacity;
+    }
+    cq->head = kept;
+    pthread_mutex_unlock(&cq->lock);
+}
+
 int hca_poll_cq(struct ibv_cq *ibv, int entries, struct ibv_wc *wc) {
     struct hca_cq *cq = (struct hca_cq *)ibv;
     int count = 0;

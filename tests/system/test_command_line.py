@@ -154,7 +154,7 @@ def test_wrong_input_is_one_message_with_its_place(root: Path, tmp_path: Path) -
     assert error["file"] == str(torn)
     assert error["line"]
     unknown = tmp_path / "unknown.yaml"
-    unknown.write_text(scenario.replace("count: 4}", "count: 4, mechanism: gremlins}"))
+    unknown.write_text(scenario.replace("count: 2}", "count: 2, mechanism: gremlins}"))
     assert "gremlins" in refused(root, "run", unknown)["what"]
 
 

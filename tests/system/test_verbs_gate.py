@@ -250,6 +250,19 @@ def test_a_held_write_ends_with_its_queue_pair(driven: Driven, end: str, told: b
     assert driven.process.command(Kind.FORGET).number == 0
 
 
+@pytest.mark.parametrize("end", ["state 0 reset", "destroy 0"])
+def test_a_queue_pair_takes_its_completions_along(driven: Driven, end: str) -> None:
+    watch(driven, 1, 0, 64)
+    post(driven, "0 0 64 7 s")
+    driven.process.command(Kind.RELEASE, watch=1)
+    post(driven, "0 64 64 8 s")
+    post(driven, "1 128 64 9 s")
+    assert driven.ask("peek 0 192") == "7 8 9"
+    assert driven.ask(end) == "0"
+    assert driven.ask("poll 1") == f"3:{SUCCESS}"
+    assert driven.ask("poll 1") == ""
+
+
 def test_nothing_is_left_after_a_release(driven: Driven) -> None:
     for number in range(1, 1001):
         at = number % 64 * 64
