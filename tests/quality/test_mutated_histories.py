@@ -11,13 +11,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import histories
 import msgspec
 import pytest
 from duet import Duet
 
+from racelab.engine.decode import Decode
+from racelab.engine.glue_faults import GLUE_FAULTS
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.model import boundary
@@ -230,3 +232,24 @@ def test_most_of_them_are_wrong() -> None:
     assert accepted.total() <= HISTORIES // 8
     assert set(accepted) <= {"drop", "double", "exchange"}
     assert all(refused[name] > HISTORIES // 12 for name in MUTATIONS)
+
+
+FAULTS = {
+    "completion-credited-to-wrong-generation": "grant-closed",
+    "release-skips-ledger": "page-free",
+    "publish-before-commit": "page-shared",
+}
+"""Lies of decode to its ledger, and what the specification misses or does not expect."""
+
+
+@pytest.mark.parametrize("fault", GLUE_FAULTS)
+def test_a_fault_between_engine_and_ledger_is_a_bug_of_the_engine(fault: str) -> None:
+    requests = {name: Request(prompt_tokens=size, **PREFIX) for name, size in (("r1", 40), ("r2", 43))}
+    duet = Duet(requests, build=partial(Decode, glue=GLUE_FAULTS[fault]))
+    duet.submit("r1")
+    duet.play()
+    duet.submit("r2")
+    refused = Replay(duet.history()).run()
+    assert refused is not None
+    assert refused.gap == "engine bug"
+    assert any(FAULTS[fault] in words for words in (refused.why, str(refused.event), *refused.expected))
