@@ -5,13 +5,13 @@ The rules stand in `_decide`, in the order in which they apply; the first that f
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from racelab import answers
 from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
 from racelab.evidence import collector, rc
 from racelab.evidence.agreement import disagreement
@@ -107,7 +107,8 @@ def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
 def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
     injections = certify(history)
-    tokens = _answers(history, history.header.scenario.requests)
+    found = [finding for result in results.values() for finding in result.findings]
+    tokens = answers.compared(history, history.header.scenario.requests, found)
     failure = _lab_failure(history)
     word, why = _decide(history, results, injections, tokens, failure)
     blocked = history.derived(Schedule).blocked
@@ -257,27 +258,7 @@ def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any
     if violations:
         where = f"{violations[0].data['transition']}, {violations[0].data['rule']}"
         return f"the engine's books were kept wrongly {len(violations)} time(s), and no finding explains it: {where}"
-    for row in tokens + _answers(history, [PROBE]):
+    for row in tokens + answers.compared(history, [PROBE]):
         if row["first_difference"] is not None:
             return f"{row['request']} answered other tokens than alone, and no finding explains it"
     return None
-
-
-def _answers(history: History, requests: Iterable[str]) -> list[dict[str, Any]]:
-    """What each of these answered, each time that it finished, beside its solo run."""
-    answers: dict[str | None, list[list[int]]] = defaultdict(list)
-    for event in history.by_kind["finished"]:
-        answers[event.request].append(event.data["tokens"])
-    return [
-        {"request": name, "expected": expected, "got": got, "first_difference": _first_difference(expected, got)}
-        for name in requests
-        if (expected := history.header.solo.get(name)) is not None
-        for got in answers[name]
-    ]
-
-
-def _first_difference(expected: list[int], got: list[int]) -> int | None:
-    for index, (a, b) in enumerate(zip(expected, got, strict=False)):
-        if a != b:
-            return index
-    return None if len(expected) == len(got) else min(len(expected), len(got))

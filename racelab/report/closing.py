@@ -90,6 +90,8 @@ def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
         yield Text()
         yield Text.assemble((f"{'alone':<9}", "dim"), alone.rstrip())
         yield Text.assemble((f"{row.request:<9}", "dim"), here)
+        if row.because:
+            yield Text.assemble((f"{'':<9}", "dim"), f" token {min(row.different) + 1} differs {row.because}")
 
 
 def _notes(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,8 @@ class Tokens(NamedTuple):
     got: list[str]
     different: frozenset[int]
     missing: bool
+    because: str = ""
+    """the page that explains it, in words"""
 
     @property
     def differs(self) -> bool:
@@ -217,8 +219,15 @@ def token_rows(verdict: dict[str, Any]) -> list[Tokens]:
             different = frozenset(i for i in range(length) if expected[i : i + 1] != got[i : i + 1])
         else:
             different = frozenset()
-        rows.append(Tokens(str(item["request"]), expected, got, different, missing=not got))
+        because = _page_behind(item["explained_by"]) if item.get("explained_by") else ""
+        rows.append(Tokens(str(item["request"]), expected, got, different, missing=not got, because=because))
     return rows
+
+
+def _page_behind(place: dict[str, Any]) -> str:
+    bytes_of = f", with bytes of {place['writer']}" if place.get("writer") else ""
+    layer = f" layer {place['layer']}" if place.get("layer") is not None else ""
+    return f"by page {place['page']} gen {place['gen']}{layer}{bytes_of} ({place['event']})"
 
 
 def wrong_answers(verdict: dict[str, Any], owner: str | None = None) -> list[Tokens]:
