@@ -136,7 +136,7 @@ def _released(event: Event, data: dict[str, Any]) -> str:
 
 
 def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else int(value or 0)
+    return len(value) if isinstance(value, (list, tuple, str)) else int(value or 0)
 
 
 _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
@@ -171,6 +171,12 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "posted": lambda e, d: f"posts a write of {who(e)} to {ticket(e)}, layer {d.get('layer')}, {size(d['bytes'])}",
     "completed": _completed,
     "look": lambda e, d: f"looks at {ticket(e)}, layer {d.get('layer')}: {d.get('why')}",
+    "chunks": lambda e, d: (
+        f"takes apart what it saw as {d.get('fingerprint')}: {_length(d.get('chunks')) // 16} chunks"
+    ),
+    "pool": lambda e, d: (
+        f"has a pool of {d.get('pages')} pages, {d.get('layers')} layers of {size(int(d['page_bytes']))}"
+    ),
     "armed": lambda e, d: f"watches for {d.get('hold')}",
     "held": lambda e, d: f"holds {thing(e)}",
     "released": _released,
