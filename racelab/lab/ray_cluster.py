@@ -22,7 +22,7 @@ from typing import Any
 from racelab.errors import BoundError, LabError
 from racelab.lab.cluster import Cluster
 from racelab.lab.environment import environment
-from racelab.transport.mooncake import ENVIRONMENT
+from racelab.transport.mooncake import variables as transport_variables
 
 # Ray reads its authentication mode once, when it is imported, and caches the token that it meets first.
 _TOKEN = secrets.token_hex(32)
@@ -112,7 +112,7 @@ class RayCluster:
         actor = InstanceActor.options(  # type: ignore[attr-defined]  # ray.remote adds it
             resources=place.resources,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
-            runtime_env={"env_vars": ENVIRONMENT | variables | place.environment},
+            runtime_env={"env_vars": transport_variables(self._cluster.transport) | variables | place.environment},
         ).remote()
         pid = actor.pid.remote()
         self._actors[role] = (actor, actor.run.remote(entry, role, options), pid)

@@ -18,12 +18,16 @@ from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
 from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
 
 METADATA = "P2PHANDSHAKE"
-ENVIRONMENT = {"MC_TCP_LANES_PER_PEER": str(LANES_MAX), "GLOG_minloglevel": "2", "MC_DISABLE_METACACHE": "1"}
-"""What a process needs in its environment before it imports the engine. Time-outs stay at their defaults.
+_VARIABLES = {"MC_TCP_LANES_PER_PEER": str(LANES_MAX), "GLOG_minloglevel": "2"}
+_RDMA_VARIABLES = {"MC_DISABLE_METACACHE": "1"}
+"""Memory is registered anew for each run; a writer that kept the old keys would write with them first, and
+over RDMA lose its connection by that."""
 
-Memory is registered anew for each run; a writer that kept the old keys would write with them first, and
-over RDMA lose its connection by that.
-"""
+
+def variables(protocol: str) -> dict[str, str]:
+    """What a process needs in its environment before it imports the engine. Time-outs stay at their defaults."""
+    return _VARIABLES | (_RDMA_VARIABLES if protocol == "rdma" else {})
+
 
 SYSTEM_LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4"}
 
@@ -215,15 +219,15 @@ class Transport:
 
 def _started(host: str, protocol: str, device: str) -> Any:
     """One more TransferEngine, running."""
-    engine = _engine()
+    engine = _engine(protocol)
     code = engine.initialize(host, METADATA, protocol, device)
     if code != 0:
         raise LabError(f"Mooncake does not start on {host} over {protocol}: code {code}", next="racelab doctor")
     return engine
 
 
-def _engine() -> Any:
-    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+def _engine(protocol: str) -> Any:
+    os.environ.update({key: value for key, value in variables(protocol).items() if key not in os.environ})
     try:
         from mooncake.engine import TransferEngine
     except ImportError as error:
