@@ -82,9 +82,15 @@ class Watched(Decode):
         super()._step()
         self.steps_s.append(time.perf_counter() - started)
 
-    def _generate(self, request: Live) -> None:
-        super()._generate(request)
+    def _generate(self, request: Live, look: bool) -> None:
+        super()._generate(request, look)
         self.tokens_s.setdefault(request.name, []).append(time.thread_time())
+
+    def _looks_at_all(self, request: Live) -> bool:
+        started = time.perf_counter()
+        look = super()._looks_at_all(request)
+        self.checks_s[-1] += time.perf_counter() - started
+        return look
 
     def _note_read(self, request: Live, index: int) -> None:
         started = time.perf_counter()  # the cheaper clock: who is interrupted here does not count in a median

@@ -208,14 +208,17 @@ class Decode:
     def _step(self) -> None:
         """One token for every running request."""
         self._step_due = False
-        for request in list(self._running):
-            self._generate(request)
+        running = list(self._running)
+        looks = [self._looks_at_all(request) for request in running]  # together: each alone finds cold caches
+        for request, look in zip(running, looks, strict=True):
+            self._generate(request, look)
         if self._running:
             self._schedule()
 
-    def _generate(self, request: Live) -> None:
+    def _generate(self, request: Live, look: bool) -> None:
         index = len(request.tokens)
-        self._note_read(request, index)
+        if look:
+            self._note_read(request, index)
         token = request.tokens[-1] if request.tokens else request.prompt[-1]
         pages = [ticket.page for ticket in request.tickets]
         logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.kv, pages)
@@ -223,22 +226,21 @@ class Decode:
         if len(request.tokens) == request.new_tokens:
             self._end(request, "finished", tokens=request.tokens)
 
+    def _looks_at_all(self, request: Live) -> bool:
+        """Whether a request looks at all that it reads for this token. If not it has looked at one page's layer,
+        in turn, and found it as before: what that costs does not grow with the context."""
+        index = len(request.tokens)
+        if index < TOKENS_READ_IN_FULL or index == request.new_tokens - 1 or not request.last_read:
+            return True
+        page, _, layer, start, end, seen = request.last_read[index % len(request.last_read)]
+        return self._pool.fingerprint(int(page), int(layer), int(start), int(end)) != seen
+
     def _note_read(self, request: Live, index: int) -> None:
         """Record what attention reads: at the first token, at the last, and whenever it changed."""
-        last = index == request.new_tokens - 1
-        if index >= TOKENS_READ_IN_FULL and not last and self._reads_as_before(request, index):
-            return
         seen = self._fingerprints(request)
-        if last or seen != request.last_read:
+        if seen != request.last_read or index == request.new_tokens - 1:
             request.last_read = seen
             self._recorder.record("read", request.name, request.attempt, token=index, fingerprints=seen)
-
-    def _reads_as_before(self, request: Live, index: int) -> bool:
-        """Look at one page's layer a token, in turn: what that costs does not grow with the context."""
-        if not request.last_read:
-            return False
-        page, _, layer, start, end, seen = request.last_read[index % len(request.last_read)]
-        return self._pool.fingerprint(int(page), int(layer), int(start), int(end)) == seen
 
     def _fingerprints(self, request: Live) -> list[Fingerprint]:
         return self._pool.fingerprints(request.tickets, request.transferred)
