@@ -7,7 +7,7 @@ first event, for nothing that other instances do meanwhile can reach it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 
 from racelab.evidence.events import Event
@@ -49,6 +49,7 @@ class Replay:
         self._due: dict[str, list[_Due]] = defaultdict(list)
         self._writes: dict[str, Write] = {}
         self._landed: set[str] = set()
+        self._reported: deque[tuple[Action, Event]] = deque()
         self._messages: dict[str, Message] = {}
         self._to_come = Counter(
             (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
@@ -71,6 +72,10 @@ class Replay:
             except Refusal as refusal:
                 return self._refused(event, refusal)
             self.accepted += 1
+        try:
+            self._begin_reported(None)
+        except Refusal as refusal:
+            return self._refused(None, refusal)
         for instance, due in self._due.items():
             if due:
                 unfinished = Refusal(
@@ -86,7 +91,10 @@ class Replay:
         if due and self._is_due(event, due):
             return
         queues = event.kind == "completed" and all(pending.of == "Complete" for pending in due)
-        if due and not queues and not self._may_nest(event):
+        nests = event.kind in boundary.NESTED and (not due or self._may_nest(event))
+        if not due and not queues and not nests and self._begin_reported(event):
+            return
+        if due and not queues and not nests:
             raise Refusal("engine bug", f"{event.instance} must report {say(due[-1].effects[0])} first")
         begin = _BEGIN.get(event.kind)
         if begin is not None:
@@ -162,9 +170,9 @@ class Replay:
         if event is None or not step.effects:
             return
         due = self._due[event.instance]
-        if event.kind == "completed":  # several batches may be reported before what the first of them means
+        if event.kind == "completed":  # reported already
             if len(step.effects) > 1:
-                due.insert(0, _Due(list(step.effects[1:]), event.data["batch"], action.name))
+                due.append(_Due(list(step.effects[1:]), event.data["batch"], action.name))
             return
         due.append(_Due(list(step.effects), event.data.get("id"), action.name))
         if not self._is_due(event, due):
@@ -203,7 +211,31 @@ class Replay:
                 self._take(Action("Land", (write,)), None)
                 self._landed.add(name)
         done = frozenset((write.nth, write.layer) for write in writes)
-        self._take(Action("Complete", (event.request, event.attempt, done, ok)), event)
+        action = Action("Complete", (event.request, event.attempt, done, ok))
+        twice = any(action.args[:2] == other.args[:2] and done & other.args[2] for other, _ in self._reported)
+        if twice or not self._is_enabled(action):
+            self.not_enabled = action
+            raise Refusal("engine bug", f"{action} is not enabled here")
+        self._reported.append((action, event))
+
+    def _begin_reported(self, event: Event | None) -> bool:
+        """Begin what was reported as completed, up to the one that the event is of; whether there is one.
+
+        A transport may report several batches before the engine looks at the first, and admissions
+        may be between them.
+        """
+        if event is not None and event.instance != PREFILL:
+            return False
+        due = self._due[PREFILL]
+        while self._reported and not due:
+            self._take(*self._reported.popleft())
+        return event is not None and bool(due) and self._is_due(event, due)
+
+    def _is_enabled(self, action: Action) -> bool:
+        try:
+            return take(self.config, self.state, action) is not None
+        except (KeyError, IndexError):
+            return False
 
     def _retire(self, event: Event) -> None:
         """A page goes without its holder's doing: its drain has run out, or it is evicted."""

@@ -113,10 +113,11 @@ class Draft:
         side = self._sides[where]
         tickets = []
         for page in side.free[:count]:
+            before = side.pages[page].state  # another than FREE where a page was freed twice
             ticket = Ticket(page, side.pages[page].gen + 1, request, attempt)
             side = _with_page(side, page, Page("PRIVATE", ticket.gen, request, attempt))
             tickets.append(ticket)
-            self.report("page-private", where, ticket, "FREE")
+            self.report("page-private", where, ticket, before)
         self._sides[where] = side._replace(free=side.free[count:])
         return tuple(tickets)
 
