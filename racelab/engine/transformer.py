@@ -26,6 +26,8 @@ WEIGHTS_SEED = 20_26
 _ATTENTION_GAIN = 3.0
 _SHARPNESS = 4.0
 _POSITION_GAIN = 0.3
+_NORM_GAIN = math.sqrt(WIDTH)
+_POSITIONS_MAX = 4096
 
 
 class Layer:
@@ -34,9 +36,9 @@ class Layer:
     def __init__(self, generator: torch.Generator) -> None:
         inner = HEADS * HEAD_DIM
         query = _weight(generator, WIDTH, inner) * (_SHARPNESS / math.sqrt(HEAD_DIM))
-        self.query_key_value = torch.cat([query, _weight(generator, WIDTH, 2 * inner)], dim=1)
+        self.query_key_value = torch.cat([query, _weight(generator, WIDTH, 2 * inner)], dim=1) * _NORM_GAIN
         self.output = _weight(generator, inner, WIDTH) * _ATTENTION_GAIN
-        self.up = _weight(generator, WIDTH, FEED_FORWARD)
+        self.up = _weight(generator, WIDTH, FEED_FORWARD) * _NORM_GAIN
         self.down = _weight(generator, FEED_FORWARD, WIDTH)
 
 
@@ -46,9 +48,9 @@ class Transformer:
     def __init__(self, layers: int) -> None:
         generator = torch.Generator().manual_seed(WEIGHTS_SEED)
         self.embedding = torch.randn(VOCABULARY, WIDTH, generator=generator)
-        self.unembedding = _weight(generator, WIDTH, VOCABULARY)
+        self.unembedding = _weight(generator, WIDTH, VOCABULARY) * _NORM_GAIN
         self.layers = [Layer(generator) for _ in range(layers)]
-        self.positions = _sinusoids(4096) * _POSITION_GAIN
+        self.positions = _sinusoids(_POSITIONS_MAX) * _POSITION_GAIN
 
     def fill(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> None:
         """Write the keys and values of `tokens` and compute nothing else: what prefill is for."""
@@ -105,9 +107,9 @@ def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tens
 
 
 def _norm(hidden: torch.Tensor) -> torch.Tensor:
+    """To unit length: the gain of RMSNorm, sqrt(WIDTH), is in the weights that follow."""
     length: torch.Tensor = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
-    scale: torch.Tensor = math.sqrt(WIDTH) / (length + 1e-6)
-    return hidden * scale
+    return hidden / length
 
 
 def _sinusoids(length: int) -> torch.Tensor:

@@ -32,7 +32,7 @@ from racelab.transport.mooncake import Transport
 
 Role = Literal["prefill", "decode"]
 
-POLLS_AT_ONCE = 16
+POLLS_AT_ONCE = 48
 POLL_INTERVAL_S = 1e-3
 """The completion queue is looked at on every turn of the loop for a while after a post or a completion,
 then once an interval (a held write). asyncio cannot wait for less than a millisecond. It orders nothing."""
