@@ -38,7 +38,7 @@ $(VENV)/.run: pyproject.toml $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA),tlc,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA),tlc,frames,dev]'
 	touch $@
 
 clean:                       ## remove the environment and run output
