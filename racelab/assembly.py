@@ -5,6 +5,7 @@ Workbench (a warm lab) -> play (one run) -> judged -> kept in a run folder
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -144,6 +145,7 @@ class Workbench:
         """The running lab, started when it is first needed and again after a failure."""
         if self._lab is None:
             self._lab = Lab(self.cluster, self.target, self.injectors, self._logs).__enter__()
+            gc.freeze()  # what Ray and the rest have loaded stays; collections need not look at it again
         return self._lab
 
     def close(self) -> None:
