@@ -13,7 +13,7 @@ from checkers.granted_writes import GrantedWrites
 from checkers.ledger_view import Ledger
 from checkers.lives import Grant, Life
 from checkers.stop_evidence import Claims
-from racelab.evidence.events import PAGE_STATES, Event
+from racelab.evidence.events import PAGE_STATES, STATE_AFTER, Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
@@ -40,8 +40,7 @@ class _Judge:
         self.doubts: list[str] = []
         if history.lost:
             self.doubts.append(f"{history.lost} event(s) are lost, and what they said of pages with them")
-        kinds = ("page-private", "page-shared", "page-dup", "page-draining", "page-quarantined", "page-free")
-        moves = sum(len(history.by_kind[kind]) for kind in kinds)
+        moves = sum(len(history.by_kind[kind]) for kind in STATE_AFTER)
         self.coverage = {"transitions": moves, "returns": 0, "grants": 0, "sources": 0, "instances_at_rest": 0}
 
     def transitions(self) -> None:

@@ -46,6 +46,9 @@ class Kind(msgspec.Struct, frozen=True):
 
 PAGE_STATES = ("FREE", "PRIVATE", "SHARED", "DRAINING", "QUARANTINED", "DUP")
 
+STATE_AFTER = {f"page-{state.lower()}": state for state in PAGE_STATES}
+"""The state that a page has after an event of each kind that moves pages."""
+
 TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed")
 """A request ends with exactly one of these, on the instance that serves the client."""
 

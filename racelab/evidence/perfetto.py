@@ -18,20 +18,12 @@ from typing import Any
 import msgspec
 
 from racelab.evidence.clock import wall_us
-from racelab.evidence.events import TERMINAL_KINDS, Event
+from racelab.evidence.events import STATE_AFTER, TERMINAL_KINDS, Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number
 from racelab.evidence.writes import Writes
 
 _EVENTS, _SPANS = 0, 1
-_STATES = {
-    "page-private": "PRIVATE",
-    "page-shared": "SHARED",
-    "page-dup": "DUP",
-    "page-draining": "DRAINING",
-    "page-quarantined": "QUARANTINED",
-    "page-free": None,
-}
 _ENDS = ("landed", "torn", "delivered", "dropped", "unlanded")
 
 Entry = dict[str, Any]
@@ -154,12 +146,12 @@ class _Tracks:
 
     def _pages(self) -> Iterator[Entry]:
         open_: dict[tuple[str, int | None], tuple[Event, str]] = {}
-        for event in self._history.of(*_STATES):
+        for event in self._history.of(*STATE_AFTER):
             place = (event.instance, event.page)
             if place in open_:
                 yield self._page(*open_.pop(place), event)
-            state = _STATES[event.kind]
-            if state is not None:
+            state = STATE_AFTER[event.kind]
+            if state != "FREE":
                 open_[place] = (event, state)
         for start, state in open_.values():
             yield self._page(start, state, None)

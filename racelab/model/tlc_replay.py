@@ -14,17 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from racelab.evidence.events import STATE_AFTER
 from racelab.model import tla, tlc
 from racelab.model.replay import Replay
 from racelab.model.spec.actions import Action
 from racelab.model.spec.state import Config, Effect
 
 _SAID = re.compile(r'<<"(at|accepted)", (\d+)(?:, (\d+))?>>')
-_FOLLOWED = frozenset({"page-private", "page-shared", "page-dup", "page-draining", "page-quarantined", "page-free"})
-_STATES = {
-    "page-free": "FREE",
-    **{f"page-{state.lower()}": state for state in ("PRIVATE", "SHARED", "DUP", "DRAINING", "QUARANTINED")},
-}
 
 _BODY = """
 VARIABLES run, cursor
@@ -148,9 +144,9 @@ def _log(done: Replay) -> list[str]:
 def _entry(action: Action, effects: Sequence[Effect]) -> str:
     last: dict[tuple[str, int], tuple[str, int]] = {}
     for effect in effects:
-        if effect.kind in _FOLLOWED and effect.page is not None and effect.gen is not None:
+        if effect.kind in STATE_AFTER and effect.page is not None and effect.gen is not None:
             gen = -1 if effect.kind == "page-free" else effect.gen
-            last[effect.instance, effect.page] = (_STATES[effect.kind], gen)
+            last[effect.instance, effect.page] = (STATE_AFTER[effect.kind], gen)
     seen = {
         side: tuple((page, *state) for (where, page), state in last.items() if where == side)
         for side in ("decode", "prefill")

@@ -7,17 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from racelab.evidence.events import Event
+from racelab.evidence.events import STATE_AFTER, Event
 from racelab.report.words import request_name
-
-_STATES = {
-    "page-private": "PRIVATE",
-    "page-shared": "SHARED",
-    "page-dup": "DUP",
-    "page-draining": "DRAINING",
-    "page-quarantined": "QUARANTINED",
-    "page-free": "FREE",
-}
 
 
 class Holding(NamedTuple):
@@ -50,7 +41,7 @@ class Book:
         """Take one event; the new holding, if it was about one."""
         if event.kind == "granted" and self.receiver is None:
             self.receiver = event.instance
-        state = _STATES.get(event.kind)
+        state = STATE_AFTER.get(event.kind)
         if state is None or event.page is None:
             return None
         before = self._pages.get((event.instance, event.page))
