@@ -35,7 +35,7 @@ from duet import Duet
 
 from racelab.engine import transformer
 from racelab.engine.decode import Decode
-from racelab.engine.guards import GUARDS, Guards
+from racelab.engine.guards import GUARDS, Guards, guarded
 from racelab.engine.live import Live
 from racelab.engine.transformer import Transformer
 from racelab.evidence.events import Event
@@ -110,7 +110,7 @@ class Nothing(NoHashing):
 
     def __init__(self, shape: Lab, recorder: Recorder, _: Guards, *rest: Any) -> None:
         mute = _Mute(recorder.instance)
-        super().__init__(shape, mute, Guards(GUARDS, mute), *rest)
+        super().__init__(shape, mute, guarded(GUARDS, mute), *rest)
 
     def _note_read(self, request: Live, index: int) -> None:
         pass

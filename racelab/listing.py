@@ -46,6 +46,7 @@ def _guards(results: Path) -> Rows:
         {
             "name": guard.name,
             "protects": guard.protects,
+            "race_class": guard.race_class,
             "about": " ".join((guard.__doc__ or "").split()),
             "stands_for": guard.stands_for,
         }

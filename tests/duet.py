@@ -16,7 +16,7 @@ import torch
 
 from racelab.engine.clock import VirtualClock
 from racelab.engine.decode import Decode
-from racelab.engine.guards import GUARDS, Guards
+from racelab.engine.guards import GUARDS, guarded
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
@@ -111,7 +111,7 @@ class Duet:
             pool = PagePool(pages, self.lab.layers, self.lab.page_tokens)
             pool.refill(pages)
             mail = Mail(recorder, lambda message: self._mail.append(encode(message)))
-            sides[role] = (self.lab, recorder, Guards(self.guards, recorder), pool, model, mail, self.clock)
+            sides[role] = (self.lab, recorder, guarded(self.guards, recorder), pool, model, mail, self.clock)
             self._describe(recorder, pool)
         self.recorders = {role: side[1] for role, side in sides.items()}
         self.pools = {role: side[3] for role, side in sides.items()}

@@ -18,7 +18,7 @@ from racelab.channel.link import Link
 from racelab.engine.clock import VirtualClock
 from racelab.engine.decode import Decode
 from racelab.engine.glue_faults import GLUE_FAULTS, SOUND, Glue
-from racelab.engine.guards import Guards
+from racelab.engine.guards import Guards, guarded
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
@@ -188,7 +188,7 @@ class Instance:
         self.transport.forget_lanes()
         self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
         self.engine = self._build(
-            lab, pool, Guards(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
+            lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
         )
         free = list(reversed(self.engine.ledger.free))
         self.recorder.record(

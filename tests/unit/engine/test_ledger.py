@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import GUARDS, Guards, Ticket
+from racelab.engine.guards import GUARDS, Ticket
+from racelab.engine.guards import guarded as guarded_by
 from racelab.engine.ledger import Ledger
 from racelab.evidence.recorder import Recorder
 
@@ -21,8 +22,8 @@ class Books:
         self.recorder = Recorder("decode")
         self.clock = VirtualClock()
         self.expired = 0
-        guarded = Guards(guards, self.recorder)
-        self.ledger = Ledger(4, self.recorder, guarded, self.clock, DRAIN_MS, self._note)
+        asked = guarded_by(guards, self.recorder)
+        self.ledger = Ledger(4, self.recorder, asked, self.clock, DRAIN_MS, self._note)
 
     def _note(self) -> None:
         self.expired += 1

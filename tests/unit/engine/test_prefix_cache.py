@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import GUARDS, Guards, Ticket
+from racelab.engine.guards import GUARDS, Ticket
+from racelab.engine.guards import guarded as guarded_by
 from racelab.engine.ledger import Ledger
 from racelab.engine.pool import PagePool
 from racelab.engine.prefix_cache import PrefixCache, content_keys
@@ -24,9 +25,9 @@ class Cached:
 
     def __init__(self, guards: Sequence[str] = tuple(GUARDS)) -> None:
         self.recorder = Recorder("decode")
-        guarded = Guards(guards, self.recorder)
-        self.ledger = Ledger(PAGES, self.recorder, guarded, VirtualClock(), 100, lambda: None)
-        self.cache = PrefixCache(self.ledger, guarded, self.recorder, PagePool(PAGES, 1, PAGE_TOKENS))
+        asked = guarded_by(guards, self.recorder)
+        self.ledger = Ledger(PAGES, self.recorder, asked, VirtualClock(), 100, lambda: None)
+        self.cache = PrefixCache(self.ledger, asked, self.recorder, PagePool(PAGES, 1, PAGE_TOKENS))
 
     def serve(self, name: str, keys: Sequence[str], pages: int) -> list[Ticket]:
         """A request from its pages to its commit; its tickets."""
