@@ -52,11 +52,13 @@ class Order:
 
     @property
     def expected(self) -> str | None:
-        """What the scenario says of this policy. Without the scenario's own guard it must reproduce; of
-        other removals it says nothing."""
-        if self.without:
-            return "reproduced" if self.scenario.guard in self.without else None
-        return self.scenario.expected.get(self.policy)
+        """What the scenario says of this policy. Without the scenario's own guard it must reproduce; the
+        removal of another one changes nothing, unless the scenario says so."""
+        said = self.scenario.expected
+        less = f"{self.policy} less {', '.join(self.without)}"
+        if not self.without or less in said:
+            return said.get(less if self.without else self.policy)
+        return "reproduced" if self.scenario.guard in self.without else said.get(self.policy)
 
 
 @dataclass

@@ -17,6 +17,7 @@ import yaml
 
 from racelab import documents, repeats
 from racelab.errors import DocumentError
+from racelab.races import RACES
 from racelab.steps import (
     VERBS,
     Abort,
@@ -92,6 +93,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     about: str
     spec: Specification | None = None
     guard: str | None = None
+    race: str | None = None
+    """the class of races that it is of (racelab.races)"""
     victim: str | None = None
     origin: Origin | None = None
     sources: list[str] = []
@@ -99,6 +102,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     requests: dict[str, Request]
     steps: list[Step]
     expected: dict[str, Expected] = {}
+    """by policy; `ledger less GUARD` where the removal of another guard than its own changes the verdict,
+    `POLICY CONTROL` where a control is not clean (racelab.campaign.controls)"""
 
     def holds(self) -> dict[str, Hold]:
         """Every hold by its id."""
@@ -240,6 +245,9 @@ def _check(
                 document.problem(f"{key} must be at least 1", *place)
     if PROBE in requests:
         document.problem(f"the name {PROBE!r} is kept for the request that follows the drain", "requests", PROBE)
+    race = data.get("race")
+    if race is not None and race not in RACES:
+        document.problem(f"no class of races {race!r}{documents.nearest(str(race), list(RACES))}", "race")
     victim = data.get("victim")
     if victim is not None and victim not in requests:
         document.problem(f"no request {victim!r} under requests", "victim")

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from racelab import documents, scenario
 from racelab.assembly import open_workbench
-from racelab.campaign.matrix import GUARDED, Cell, Matrix, fill, orders
+from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders
 from racelab.lab import cluster
-from racelab.report.grid import page, table
+from racelab.report.grid import page, spoilt_controls, table
 from racelab.results import new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
@@ -45,6 +45,8 @@ def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     where = cluster.load(asked.cluster)
     folder = new_folder(asked.results, "matrix")
     wanted = list(orders(scenarios, policies, guards, asked.seed))
+    beside = [] if asked.dilemma else list(controls(scenarios, policies, asked.seed))
+    total = len(wanted) + len(beside)
     console = Console(stderr=True)
     with (
         open_workbench(where, system, folder.logs) as bench,
@@ -54,10 +56,10 @@ def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
 
         def note(cell: Cell) -> None:
             done.append(cell)
-            status.update(f"{len(done)}/{len(wanted)}  {cell.scenario}  {cell.column}: {cell.verdict}")
+            status.update(f"{len(done)}/{total}  {cell.scenario}  {cell.column}: {cell.verdict}")
 
-        status.update(f"0/{len(wanted)}")
-        matrix = fill(bench, wanted, asked.runs, note)
+        status.update(f"0/{total}")
+        matrix = fill(bench, wanted, asked.runs, note, beside)
     title = "Every local-only policy breaks something" if asked.dilemma else "Scenarios against policies"
     folder.text("matrix.html", page(matrix, title, specs=asked.dilemma))
     answer = to_json(matrix) | {"run_dir": str(folder.path)}
@@ -78,6 +80,7 @@ def to_json(matrix: Matrix) -> dict[str, Any]:
     """The contract of `matrix --json`."""
     return {
         "cells": msgspec.to_builtins(matrix.cells),
+        "controls": msgspec.to_builtins(matrix.controls),
         "untested": matrix.untested,
         "redundant": matrix.redundant,
     }
@@ -88,6 +91,10 @@ def show(matrix: Matrix, specs: bool, file: str) -> None:
     console = Console()
     console.print(table(matrix, console.width, specs=specs))
     if not specs:
+        spoilt = spoilt_controls(matrix)
+        console.print(f"controls (no fault; held without reuse): {len(matrix.controls)}, not clean: {len(spoilt)}")
+        for line in spoilt:
+            console.print(f"  {line}")
         console.print(f"guards whose removal no scenario notices: {', '.join(matrix.untested) or 'none'}")
         console.print(f"scenarios that no single removal reproduces: {', '.join(matrix.redundant) or 'none'}")
     console.print(f"page  {file}", soft_wrap=True)

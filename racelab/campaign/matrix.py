@@ -11,16 +11,23 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from racelab.assembly import Order, Workbench
+from racelab.campaign.controls import CONTROLS, control
 from racelab.scenario import Scenario
 from racelab.verdict import worst
 
 GUARDED = "ledger"
+CLEAN = "not-reproduced"
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario under one policy less some guards; `agree` if every repetition gave this verdict."""
+    """One scenario under one policy less some guards; `agree` if every repetition gave this verdict.
+
+    `guard` is the scenario's own; `control` says which control of the scenario it is, if it is one.
+    """
 
     scenario: str
+    guard: str | None = None
+    control: str | None = None
     policy: str
     without: list[str]
     verdict: str
@@ -37,16 +44,17 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Every cell, and what the removals say of guards and scenarios."""
+    """Every cell, what the removals say of guards and scenarios, and the controls beside them."""
 
     cells: list[Cell]
+    controls: list[Cell]
     untested: list[str]
     redundant: list[str]
 
     @property
     def exit_code(self) -> int:
         """The worst of the cells'."""
-        return worst([cell.exit_code for cell in self.cells])
+        return worst([cell.exit_code for cell in self.cells + self.controls])
 
 
 def orders(scenarios: Iterable[Scenario], policies: Iterable[str], guards: Iterable[str], seed: int) -> Iterator[Order]:
@@ -61,13 +69,33 @@ def orders(scenarios: Iterable[Scenario], policies: Iterable[str], guards: Itera
                 yield Order(scenario, GUARDED, (guard,), seed=seed)
 
 
-def fill(bench: Workbench, wanted: list[Order], runs: int, note: Callable[[Cell], None] = lambda cell: None) -> Matrix:
-    """Play every order `runs` times and draw the conclusions; `note` is told of each cell."""
+def controls(scenarios: Iterable[Scenario], policies: Iterable[str], seed: int) -> Iterator[tuple[str, Order]]:
+    """Each scenario's controls under the first and the last of the policies, by the control's name."""
+    ends = list(dict.fromkeys([*list(policies)[:1], *list(policies)[-1:]]))
+    for scenario in scenarios:
+        for kind in CONTROLS:
+            for policy in ends:
+                yield kind, Order(control(scenario, kind), policy, seed=seed)
+
+
+def fill(
+    bench: Workbench,
+    wanted: list[Order],
+    runs: int,
+    note: Callable[[Cell], None] = lambda cell: None,
+    beside: Iterable[tuple[str, Order]] = (),
+) -> Matrix:
+    """Play every order `runs` times, the controls `beside` them too, and draw the conclusions; `note` is told
+    of each cell."""
     cells = []
     for order in wanted:
         cells.append(play(bench, order, runs))
         note(cells[-1])
-    return conclude(cells)
+    controlled = []
+    for kind, order in beside:
+        controlled.append(as_control(play(bench, order, runs), kind))
+        note(controlled[-1])
+    return conclude(cells, controlled)
 
 
 def play(bench: Workbench, order: Order, runs: int) -> Cell:
@@ -76,6 +104,7 @@ def play(bench: Workbench, order: Order, runs: int) -> Cell:
     odd = next((verdict for verdict in verdicts if verdict.verdict != verdicts[0].verdict), verdicts[0])
     return Cell(
         scenario=order.scenario.scenario,
+        guard=order.scenario.guard,
         policy=order.policy,
         without=list(order.without),
         verdict=odd.verdict,
@@ -87,16 +116,24 @@ def play(bench: Workbench, order: Order, runs: int) -> Cell:
     )
 
 
-def conclude(cells: list[Cell]) -> Matrix:
+def as_control(cell: Cell, kind: str) -> Cell:
+    """A control's cell: nothing may be violated in it unless its scenario says so."""
+    expected = cell.expected or CLEAN
+    code = worst([cell.exit_code] + ([] if cell.verdict == expected else [1]))
+    return msgspec.structs.replace(cell, control=kind, expected=expected, exit_code=code)
+
+
+def conclude(cells: list[Cell], controlled: Iterable[Cell] = ()) -> Matrix:
     """Untested guards and redundant scenarios, from the cells alone."""
     guarded = {cell.scenario: cell.verdict for cell in cells if cell.policy == GUARDED and not cell.without}
     removals = [cell for cell in cells if len(cell.without) == 1]
     noticed = {cell.without[0] for cell in removals if cell.verdict != guarded.get(cell.scenario)}
     broken = {cell.scenario for cell in removals if cell.verdict in ("reproduced", "moved")}
-    prevented = [scenario for scenario, verdict in guarded.items() if verdict == "prevented"]
+    stopped = dict.fromkeys(cell.scenario for cell in cells if cell.guard is not None and cell.scenario in guarded)
     guards = dict.fromkeys(cell.without[0] for cell in removals)
     return Matrix(
         cells=cells,
+        controls=list(controlled),
         untested=[guard for guard in guards if guard not in noticed],
-        redundant=[scenario for scenario in prevented if removals and scenario not in broken],
+        redundant=[scenario for scenario in stopped if removals and scenario not in broken],
     )

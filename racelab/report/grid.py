@@ -72,6 +72,11 @@ def _notes(cell: Cell) -> list[str]:
     return notes if cell.agree else [*notes, "\nruns differ"]
 
 
+def spoilt_controls(matrix: Matrix) -> list[str]:
+    """Controls in which something was violated, or that decide nothing: a line each."""
+    return [f"{cell.scenario} ({cell.policy}): {cell.verdict}" for cell in matrix.controls if cell.exit_code]
+
+
 def page(matrix: Matrix, title: str, *, specs: bool = False) -> str:
     """The same as HTML with inline style, for light, dark and print."""
     columns = list(dict.fromkeys(cell.column for cell in matrix.cells))
@@ -85,6 +90,7 @@ def page(matrix: Matrix, title: str, *, specs: bool = False) -> str:
         for label, names in (
             ("Guards whose removal no scenario notices", matrix.untested),
             ("Scenarios that no single removal reproduces", matrix.redundant),
+            (f"Of {len(matrix.controls)} controls (no fault; held without reuse), not clean", spoilt_controls(matrix)),
         )
     )
     return (

@@ -35,6 +35,11 @@ def test_the_map_is_complete() -> None:
     assert done.returncode == 0, "run: python docs/make_map.py"
 
 
+def test_the_page_of_races_is_current() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "docs/make_races.py"), "--check"], check=False)
+    assert done.returncode == 0, "run: python docs/make_races.py"
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [
         str(file.relative_to(ROOT))

@@ -6,16 +6,21 @@ import io
 
 from rich.console import Console
 
-from racelab.campaign.matrix import Cell, conclude, orders
+from racelab import scenario
+from racelab.campaign.controls import CONTROLS, control
+from racelab.campaign.matrix import Cell, as_control, conclude, orders
 from racelab.report.grid import page, table
-from racelab.scenario import Request, Scenario, Submit
+from racelab.scenario import Request, Scenario
+from racelab.shipped import shipped
+from racelab.steps import Release, Submit
 
 HELD = dict.fromkeys(("isolation", "integrity", "finality", "conservation"), "held")
 
 
-def cell(scenario: str, verdict: str, *without: str, expected: str | None = None) -> Cell:
+def cell(scenario: str, verdict: str, *without: str, expected: str | None = None, guard: str | None = "g1") -> Cell:
     return Cell(
         scenario=scenario,
+        guard=guard,
         policy="ledger",
         without=list(without),
         verdict=verdict,
@@ -41,12 +46,35 @@ def test_a_scenario_that_no_removal_brings_back_is_redundant() -> None:
 
 
 def test_clean_scenarios_are_not_redundant() -> None:
-    assert conclude([cell("a", "not-reproduced"), cell("a", "not-reproduced", "g1")]).redundant == []
+    clean = [cell("a", "not-reproduced", guard=None), cell("a", "not-reproduced", "g1", guard=None)]
+    assert conclude(clean).redundant == []
+
+
+def test_a_scenario_that_runs_to_its_end_under_every_guard_must_come_back_as_well() -> None:
+    assert conclude([cell("a", "not-reproduced"), cell("a", "not-reproduced", "g1")]).redundant == ["a"]
+
+
+def test_a_control_in_which_something_breaks_is_told_and_spoils_the_exit_code() -> None:
+    sound, spoilt = (as_control(cell("c", verdict), "no-fault") for verdict in ("not-reproduced", "reproduced"))
+    matrix = conclude([cell("a", "prevented")], [sound, spoilt])
+    assert [each.exit_code for each in matrix.controls] == [0, 1]
+    assert matrix.exit_code == 1
+    assert "c (ledger): reproduced" in page(matrix, "m")
+
+
+def test_the_controls_keep_the_requests_and_lose_what_makes_the_race() -> None:
+    race = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
+    bare, held = (control(race, kind) for kind in CONTROLS)
+    assert [type(step).__name__ for step in bare.steps] == ["Submit", "Await"] * 2
+    assert [step.hold for step in held.steps if isinstance(step, Release)] == ["w1", "n1", "n2"]
+    assert [step.request for step in held.steps if isinstance(step, Submit)] == ["r1", "r2"]
+    assert bare.spec is held.spec is None
+    assert scenario.loads(scenario.dump(held)) == held
 
 
 def test_each_policy_then_each_removal() -> None:
-    scenario = Scenario(scenario="s", about="", requests={"r": Request()}, steps=[Submit(request="r")])
-    wanted = list(orders([scenario], ["eager", "ledger"], ["g1", "g2"], seed=3))
+    played = Scenario(scenario="s", about="", requests={"r": Request()}, steps=[Submit(request="r")])
+    wanted = list(orders([played], ["eager", "ledger"], ["g1", "g2"], seed=3))
     assert [(order.policy, order.without) for order in wanted] == [
         ("eager", ()),
         ("ledger", ()),
@@ -54,7 +82,7 @@ def test_each_policy_then_each_removal() -> None:
         ("ledger", ("g2",)),
     ]
     assert {order.seed for order in wanted} == {3}
-    assert len(list(orders([scenario], ["eager"], ["g1"], seed=0))) == 1
+    assert len(list(orders([played], ["eager"], ["g1"], seed=0))) == 1
 
 
 def test_table_and_page_show_every_cell_and_what_was_not_expected() -> None:
