@@ -33,9 +33,8 @@ def check(history: History) -> SpecResult:
 class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
-        lab = history.header.scenario.lab
-        self.drain_ms = lab.drain_timeout_ms
-        self.request_ms = lab.request_timeout_ms + lab.drain_timeout_ms
+        self.scenario = history.header.scenario
+        self.drain_ms = self.scenario.lab.drain_timeout_ms
         self.drained = any(event.data["phase"] == "drain" for event in history.by_kind["phase"])
         self.graph = WaitGraph(history)
         self.findings: list[Finding] = []
@@ -46,6 +45,10 @@ class _Judge:
     def now(self) -> dict[str, int]:
         """Where each instance's virtual clock stands at the end."""
         return {event.instance: event.clock_ms for event in self.history.events}
+
+    def bound_ms(self, submitted: Event) -> int:
+        """When a request must be over, from its submission on."""
+        return self.scenario.timeout_ms(submitted.request or "") + self.drain_ms
 
     def requests(self) -> None:
         """Exactly one terminal event each, in time, and nothing after it."""
@@ -59,10 +62,10 @@ class _Judge:
                 self._not_terminal(submitted)
                 continue
             took = terminal[0].clock_ms - submitted.clock_ms
-            if took > self.request_ms:
-                self._found(
-                    submitted, terminal[0], f"{_who(submitted)} ended after {took:,} ms, more than {self.request_ms:,}"
-                )
+            bound_ms = self.bound_ms(submitted)
+            if took > bound_ms:
+                what = f"{_who(submitted)} ended after {took:,} ms, more than {bound_ms:,}"
+                self._found(submitted, terminal[0], what)
             if len(terminal) > 1:
                 kinds = " and ".join(event.kind for event in terminal)
                 self._found(terminal[0], terminal[1], f"{_who(submitted)} ended twice: {kinds}")
@@ -75,8 +78,9 @@ class _Judge:
     def _not_terminal(self, submitted: Event) -> None:
         waited = self.now[submitted.instance] - submitted.clock_ms
         graph = self.graph.of_request(submitted)
-        if waited > self.request_ms:
-            what = f"{_who(submitted)} is not over after {waited:,} ms, more than {self.request_ms:,}: {graph}"
+        bound_ms = self.bound_ms(submitted)
+        if waited > bound_ms:
+            what = f"{_who(submitted)} is not over after {waited:,} ms, more than {bound_ms:,}: {graph}"
         elif self.drained:
             what = f"{_who(submitted)} is stuck after the drain: {graph}"
         else:

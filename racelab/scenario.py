@@ -66,6 +66,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One client request. `salt` seeds its prompt, so that equal lengths never mean equal bytes.
 
+    `timeout_ms` is how long this client waits, in place of the lab's request time-out.
     With `prefix` the prompt starts with `prefix_tokens` tokens that depend on that name and the seed
     alone: requests that name the same prefix start alike, and go on each with a tail of its own.
     """
@@ -75,6 +76,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     salt: str | None = None
     prefix: str | None = None
     prefix_tokens: int = 0
+    timeout_ms: int | None = None
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -108,6 +110,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def holds(self) -> dict[str, Hold]:
         """Every hold by its id."""
         return {step.id: step for step in self.steps if isinstance(step, Hold)}
+
+    def timeout_ms(self, request: str) -> int:
+        """How long the client of a request waits, on the virtual clock."""
+        own = self.requests[request].timeout_ms if request in self.requests else None
+        return self.lab.request_timeout_ms if own is None else own
+
+    @property
+    def timeout_ms_max(self) -> int:
+        """How long the most patient client waits."""
+        return max(self.lab.request_timeout_ms, *(self.timeout_ms(request) for request in self.requests))
 
     def corrupted(self, hold: str) -> int | None:
         """Which byte of what is held under `hold` is changed when it is released, if one is."""
@@ -285,6 +297,8 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             document.problem("'prefix' and 'prefix-tokens' go together", "requests", name)
         elif not 0 <= request.prefix_tokens < request.prompt_tokens:
             document.problem("prefix-tokens must leave at least 1 token of the prompt's own", "requests", name)
+        elif request.timeout_ms is not None and request.timeout_ms < 1:
+            document.problem("timeout-ms must be at least 1", "requests", name)
         elif pages_needed(lab, request) > min(lab.decode_pages, lab.prefill_pages):
             document.problem(f"needs {pages_needed(lab, request)} pages, more than a pool has", "requests", name)
 

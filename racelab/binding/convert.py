@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, Binding, Property
 from racelab.binding.expression import Scene, Undefined, word
 from racelab.binding.moves import Attempt, Course, Move, Span
 from racelab.binding.naming import Named
-from racelab.binding.timing import Timeline
+from racelab.binding.timing import Timeline, TooEarly
 from racelab.documents import nearest
 from racelab.errors import BindingError
 from racelab.evidence.events import TERMINAL_KINDS
@@ -90,9 +91,16 @@ def convert(trace: Trace, binding: Binding, source: Path | None = None) -> Conve
             line=trace.line,
             next="let the model take the page that was freed last",
         )
-    writer = _Writer(trace, binding, course, held_pages)
-    explained = [writer.step(step) for step in steps]
-    return Converted(_scenario(trace, binding, prop, writer), tuple(explained))
+    patience: dict[str, int] = {}
+    for _ in course.moves:
+        writer = _Writer(trace, binding, course, held_pages, patience)
+        try:
+            explained = [writer.step(step) for step in steps]
+        except _Impatient as impatient:
+            patience[impatient.request] = patience.get(impatient.request, 0) + 2 * writer.lab.request_timeout_ms
+        else:
+            return Converted(_scenario(trace, binding, prop, writer), tuple(explained))
+    raise AssertionError("one client more is patient each time, and there are no more clients than moves")
 
 
 def _property(trace: Trace, binding: Binding) -> Property:
@@ -131,16 +139,27 @@ def _pool(trace: Trace, binding: Binding) -> int:
     return len(value) if isinstance(value, tuple | frozenset) else 1
 
 
+class _Impatient(Exception):
+    """A client must wait longer than another that came later."""
+
+    def __init__(self, request: str) -> None:
+        super().__init__(request)
+        self.request = request
+
+
 class _Writer:
     """Writes the schedule, step of the model by step."""
 
-    def __init__(self, trace: Trace, binding: Binding, course: Course, held_pages: pages.Pages) -> None:
+    def __init__(
+        self, trace: Trace, binding: Binding, course: Course, held_pages: pages.Pages, patience: Mapping[str, int]
+    ) -> None:
         self.trace = trace
         self.binding = binding
         self.course = course
         self.pages = held_pages
         self.lab = scenario.Lab(decode_pages=held_pages.pool)
-        self.timeline = Timeline(course, self.lab.request_timeout_ms, self.lab.drain_timeout_ms)
+        self.patience = patience
+        self.timeline = Timeline(course, self.lab.request_timeout_ms, self.lab.drain_timeout_ms, patience)
         self.steps: list[Step] = []
         self.ended: set[Attempt] = set()
         self.gone: set[Attempt] = set()
@@ -279,15 +298,19 @@ class _Writer:
     def advance(self, move: Move, kind: str) -> None:
         if (move.attempt, kind) not in self.timeline.due:
             self.timeline.start(move.attempt, kind, move)
-        ms = self.timeline.fire(move.attempt, kind)
-        if isinstance(ms, list):
+        try:
+            ms = self.timeline.fire(move.attempt, kind)
+        except TooEarly as early:
+            clients = [other.request for other, what in early.others if what == "time-out"]
+            if clients and len(clients) == len(early.others) and move.attempt.request not in clients:
+                raise _Impatient(clients[0]) from None
             raise BindingError(
                 f"step {move.step.number - 1} ({move.step.rule.name}): the {kind} of {move.attempt} cannot come "
-                f"before {' and '.join(ms)}, which began earlier and runs as long",
+                f"before {early}, which began earlier and runs as long",
                 file=self.trace.file,
                 line=move.step.line,
                 next="let the model's time-outs fall due in the order in which they began",
-            )
+            ) from None
         if ms:
             self.steps.append(scenario.Advance(ms=ms))
 
@@ -379,6 +402,7 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
             new_tokens=NEW_TOKENS,
             prefix=PREFIX if publishes and shared else None,
             prefix_tokens=shared if publishes else 0,
+            timeout_ms=writer.patience.get(attempt.request),
         )
     expected: dict[str, Expected] = {
         "eager": "reproduced",

@@ -1,7 +1,12 @@
-"""The virtual clock of a schedule: by how much to advance it so that just one timer falls due."""
+"""The virtual clock of a schedule: by how much to advance it so that just one timer falls due.
+
+Timers of one kind run equally long, but a client may wait longer than others: where a trace has a later
+request time out first, the earlier one gets a time-out of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from racelab.binding.moves import Attempt, Course, Move
@@ -9,19 +14,30 @@ from racelab.binding.moves import Attempt, Course, Move
 GAP_MS = 1_000
 
 
+class TooEarly(Exception):
+    """A timer cannot fall due before others; `others` are (attempt, kind) of those."""
+
+    def __init__(self, others: list[tuple[Attempt, str]]) -> None:
+        self.others = others
+        super().__init__(" and ".join(f"the {kind} of {attempt}" for attempt, kind in others))
+
+
 @dataclass
 class Timeline:
-    """Timers of the engine as the schedule goes; all of one kind run equally long."""
+    """Timers of the engine as the schedule goes; `patience` has the requests that wait longer than the others."""
 
     course: Course
     request_timeout_ms: int
     drain_timeout_ms: int
+    patience: Mapping[str, int] = field(default_factory=dict)
     now_ms: int = 0
     due: dict[tuple[Attempt, str], int] = field(default_factory=dict)
 
     def start(self, attempt: Attempt, kind: str, at: Move) -> int:
         """Start a timer; returns how long to wait first, so that it will fall due by itself."""
-        length_ms = self.request_timeout_ms if kind == "time-out" else self.drain_timeout_ms
+        length_ms = self.drain_timeout_ms
+        if kind == "time-out":
+            length_ms = self.patience.get(attempt.request, self.request_timeout_ms)
         gap_ms = 0
         if kind == "time-out" and self._matters(attempt, kind, self.now_ms + length_ms, at):
             gap_ms = min(GAP_MS, length_ms // (len(self.course.pages) + 1))
@@ -33,12 +49,16 @@ class Timeline:
         """The timer will not fall due."""
         self.due.pop((attempt, kind), None)
 
-    def fire(self, attempt: Attempt, kind: str) -> int | list[str]:
-        """How far to advance until the timer falls due, or what would fall due as well."""
+    def fire(self, attempt: Attempt, kind: str) -> int:
+        """How far to advance until the timer falls due.
+
+        Raises:
+            TooEarly: others would fall due as well.
+        """
         due_ms = self.due.pop((attempt, kind))
-        others = [f"the {what} of {other}" for (other, what), at_ms in self.due.items() if at_ms <= due_ms]
+        others = [timer for timer, at_ms in self.due.items() if at_ms <= due_ms]
         if others:
-            return others
+            raise TooEarly(others)
         advance_ms = due_ms - self.now_ms
         self.now_ms = due_ms
         return advance_ms
@@ -51,4 +71,4 @@ class Timeline:
         return bool(rivals_and_self & later)
 
 
-__all__ = ["GAP_MS", "Timeline"]
+__all__ = ["GAP_MS", "Timeline", "TooEarly"]

@@ -115,7 +115,7 @@ class Conductor:
             self._let_go(hold, "release")
         self._phase("drain")
         self._settle()
-        self._pass_time(self.scenario.lab.request_timeout_ms + self.scenario.lab.drain_timeout_ms)
+        self._pass_time(self.scenario.timeout_ms_max + self.scenario.lab.drain_timeout_ms)
         self._phase("probe")
         self._submit(PROBE, probe_request(self.scenario))
         self._settle()
@@ -180,6 +180,8 @@ class Conductor:
         sizes: dict[str, Any] = {"prompt_tokens": request.prompt_tokens, "new_tokens": request.new_tokens}
         if request.prefix is not None:
             sizes |= {"prefix": request.prefix, "prefix_tokens": request.prefix_tokens}
+        if request.timeout_ms is not None:
+            sizes["timeout_ms"] = request.timeout_ms
         attempt = self.hub.call("decode", "submit", name=name, salt=request.salt or name, **sizes)
         return Outcome("met", f"decode took it as attempt {attempt}")
 

@@ -66,8 +66,8 @@ class Decode:
 
     # -- the client
 
-    def submit(self, name: str, prompt: list[int], new_tokens: int) -> int:
-        """A request arrives; returns its attempt, counted from 1 for each name."""
+    def submit(self, name: str, prompt: list[int], new_tokens: int, timeout_ms: int | None = None) -> int:
+        """A request arrives; returns its attempt, counted from 1 for each name. `timeout_ms` is its own time-out."""
         previous = self._requests.get(name)
         if previous is not None and previous.ended is None:
             raise ValueError(f"{name} is already being served")
@@ -78,7 +78,7 @@ class Decode:
             prompt,
             new_tokens,
             pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
-            timer=self._clock.after(self._shape.request_timeout_ms, lambda: self._time_out(request)),
+            timer=self._clock.after(timeout_ms or self._shape.request_timeout_ms, lambda: self._time_out(request)),
             submitted_ms=self._clock.now_ms,
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )

@@ -231,10 +231,12 @@ class Instance:
         new_tokens: int,
         prefix: str | None = None,
         prefix_tokens: int = 0,
+        timeout_ms: int | None = None,
     ) -> int:
         """The client sends a request to decode."""
         assert isinstance(self.engine, Decode)
-        return self.engine.submit(name, prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens), new_tokens)
+        tokens = prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens)
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms)
 
     def abort(self, name: str) -> None:
         """The client gives up on a request."""

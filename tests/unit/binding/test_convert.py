@@ -129,10 +129,24 @@ def test_no_time_passes_between_requests_that_never_time_out(tmp_path: Path) -> 
     assert not any("clock" in step for step in schedule(tmp_path, "Take r1 on 1", "Take r2 on 2", "Abort r1 frees 1"))
 
 
-def test_a_time_out_before_that_of_an_older_request_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BindingError, match="the time-out of r2 cannot come before the time-out of r1") as caught:
-        schedule(tmp_path, "Take r1 on 1", "Take r2 on 2", "TimeOut r2 frees 2")
-    assert caught.value.line == 40
+def test_a_client_that_times_out_after_a_younger_one_is_more_patient(tmp_path: Path) -> None:
+    made = converted(tmp_path, "Take r1 on 1", "Take r2 on 2", "TimeOut r2 frees 2", "TimeOut r1 frees 1").scenario
+    assert {name: request.timeout_ms for name, request in made.requests.items()} == {"r1": 20_000, "r2": None}
+    times = [text for text in map(read_aloud, made.steps) if text.startswith(("advance", "submit", "await timed"))]
+    assert [text.rstrip() for text in times] == [
+        "submit r1",
+        "submit r2",
+        "advance the clock by 10,000 ms",
+        "await timed-out request r2",
+        "advance the clock by 10,000 ms",
+        "await timed-out request r1",
+    ]
+
+
+def test_a_drain_before_that_of_an_older_page_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BindingError, match="the drain of r2 cannot come before the drain of r1") as caught:
+        schedule(tmp_path, "Take r1 on 1", "Take r2 on 2", "TimeOut r1", "TimeOut r2", "Expire r2 frees 2")
+    assert caught.value.line == 60
 
 
 def test_a_request_that_is_over_has_no_time_out(tmp_path: Path) -> None:
