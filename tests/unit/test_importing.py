@@ -43,6 +43,7 @@ def test_a_foreign_trace_finds_its_binding_and_becomes_the_same_schedule() -> No
         ("tlc-json/cons.json", "pd-pages", None, ["r1"]),
         ("itf/late.itf.json", "pd-quint", None, ["r2", "r1"]),
         ("itf/out_isolation.itf.json", "pd-quint", None, ["r1", "r2"]),
+        ("itf/out_integrity.itf.json", "pd-quint", None, ["r1", "r2"]),
         ("spin/short.txt", "pd-spin", None, ["r1"]),
     ],
 )
