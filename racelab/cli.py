@@ -355,6 +355,72 @@ def doctor(cluster: ClusterName = "local", json: Json = False) -> None:
         raise typer.Exit(EXIT_LAB)
 
 
+cluster_app = typer.Typer(
+    no_args_is_help=True,
+    **_help(
+        "Bring up, look at or end a cluster that has a machine of its own: the Soft-RoCE VM.",
+        "racelab cluster up softroce",
+        "racelab cluster status softroce --json",
+        "racelab cluster down softroce",
+    ),
+)
+app.add_typer(cluster_app, name="cluster")
+MachineName = Annotated[str, typer.Argument(help="The cluster: softroce.")]
+
+
+@cluster_app.command(
+    **_help(
+        "Make the machine's files once (about 100 MB of Debian packages, no root), boot it, and leave it running.",
+        "racelab cluster up softroce",
+        "racelab cluster up softroce --rebuild",
+    )
+)
+def up(
+    name: MachineName = "softroce",
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make its files anew.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring a cluster up."""
+    from racelab.vm import commands
+
+    _show_cluster(commands.up(name, _progress, rebuild=rebuild), json)
+
+
+@cluster_app.command(**_help("Say whether it is up, and what is in it.", "racelab cluster status softroce --json"))
+def status(name: MachineName = "softroce", json: Json = False) -> None:
+    """Look at a cluster."""
+    from racelab.vm import commands
+
+    _show_cluster(commands.status(name), json)
+
+
+@cluster_app.command(
+    **_help(
+        "End it. Its files stay in the user's cache, so that it is up again within a minute.",
+        "racelab cluster down softroce",
+        "racelab cluster down softroce --purge",
+    )
+)
+def down(
+    name: MachineName = "softroce",
+    purge: Annotated[bool, typer.Option("--purge", help="Remove its files from the cache too.")] = False,
+    json: Json = False,
+) -> None:
+    """End a cluster."""
+    from racelab.vm import commands
+
+    _show_cluster(commands.down(name, purge=purge), json)
+
+
+def _show_cluster(found: dict[str, Any], json: bool) -> None:
+    if json:
+        _print_json(found)
+    else:
+        from racelab.vm.commands import in_words
+
+        typer.echo(in_words(found))
+
+
 def _progress(line: str) -> None:
     typer.echo(line, err=True)
 

@@ -29,7 +29,7 @@ class Kind(IntEnum):
 MOVES = {1: "queued", 2: "doorbell", 3: "completed", 4: "flushed", 5: "lost", 6: "withheld", 7: "told", 8: "late"}
 """What becomes of a work request, as link.h numbers it."""
 
-ACTIONS = {"hold": 0, "ghost": 1, "lose-completion": 2, "fail": 3}
+ACTIONS = {"hold": 0, "ghost": 1, "lose-completion": 2, "fail": 3, "follow": 4}
 PAYLOADS = {"at-hold": 0, "at-release": 1}
 
 STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR", 100: "DESTROYED"}

@@ -1,5 +1,6 @@
 /* What the verbs gate in a process and the gate's own process say to each other: one struct in both directions,
- * over a SOCK_SEQPACKET unix socket named in RACELAB_VERBS_GATE (a leading @ means the abstract namespace).
+ * over a SOCK_SEQPACKET unix socket named in RACELAB_VERBS_GATE (a leading @ means the abstract namespace), or over a
+ * connected stream that the process has inherited as descriptor N (fd:N), where the gate is on another machine.
  * injectors/verbs/layout.py has the same layout.
  */
 #ifndef RACELAB_VERBS_LINK_H
@@ -42,7 +43,7 @@ enum move {
     LATE,       /* the packets of a request that was given up have arrived: status */
 };
 
-enum action { HOLD = 0, GHOST, LOSE_COMPLETION, FAIL };
+enum action { HOLD = 0, GHOST, LOSE_COMPLETION, FAIL, FOLLOW /* held elsewhere: reported, and never stopped */ };
 enum payload { AT_HOLD = 0, AT_RELEASE };
 enum { DESTROYED = 100 };
 
@@ -69,6 +70,7 @@ enum { HEARD_BOUND_S = 5, TICKETS = 64 * 64 };
 static inline int link_connect(const char *where) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(where);
+    if (!strncmp(where, "fd:", 3)) return atoi(where + 3);
     int fd = length < sizeof address.sun_path ? socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0) return -1;
     memcpy(address.sun_path, where, length);

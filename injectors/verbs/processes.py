@@ -62,7 +62,7 @@ class Process:
     def send(self, message: Message) -> None:
         """Send without waiting."""
         with suppress(OSError):  # it has ended: its reader says so
-            self._socket.send(message.pack())
+            self._socket.sendall(message.pack())
 
     def answered(self, message: Message) -> None:
         """An answer has arrived."""
@@ -119,6 +119,11 @@ class Processes:
             )
         return process
 
+    def adopt(self, connection: socket.socket) -> None:
+        """Serve a process that is reached over a stream, on another machine."""
+        connection.settimeout(None)
+        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
     def close(self) -> None:
         """Listen no more."""
         self._listener.close()
@@ -168,7 +173,7 @@ class Processes:
 def _receive(connection: socket.socket) -> Message | None:
     """The next message; None when the process is gone."""
     try:
-        data = connection.recv(BYTES)
+        data = connection.recv(BYTES, socket.MSG_WAITALL)
     except OSError:
         return None
     return unpack(data) if len(data) == BYTES else None
