@@ -26,6 +26,7 @@ def test_commands_exist(page: Path) -> None:
     from racelab.cli import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    known |= {group.name for group in app.registered_groups}
     used = set(re.findall(r"(?:^    |`)racelab ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
     assert used <= known
 

@@ -1,0 +1,93 @@
+"""The machine's state file: found again, told from another process with its number, ended and removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from racelab.errors import LabError, UsageError
+from racelab.vm import commands, image, machine
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Something that runs until it is ended."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
+        yield child
+        child.kill()
+
+
+def written(pid: int, started: int) -> machine.Machine:
+    found = machine.Machine(
+        pid=pid, started=started, port=1, accelerator="tcg", kernel="6", python=sys.executable, boot_s=1.0
+    )
+    machine.folder().mkdir(parents=True)
+    (machine.folder() / "machine.json").write_bytes(msgspec.json.encode(found))
+    return found
+
+
+def start_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_none_is_up_at_first() -> None:
+    assert machine.running() is None
+    assert commands.status("softroce") == {"cluster": "softroce", "up": False, "built": False}
+    assert commands.down("softroce")["ended"] is False
+
+
+def test_a_running_one_is_found_and_ended(process: subprocess.Popen[bytes]) -> None:
+    written(process.pid, start_of(process.pid))
+    found = machine.running()
+    assert found is not None
+    assert commands.down("softroce")["ended"] is True
+    assert not found.alive
+    assert not machine.folder().exists()
+
+
+def test_another_process_with_its_number_is_left_alone(process: subprocess.Popen[bytes]) -> None:
+    machine.end(written(process.pid, start_of(process.pid) - 1))
+    assert process.poll() is None
+    assert not machine.folder().exists()
+
+
+def test_what_a_dead_one_left_is_removed() -> None:
+    written(os.getpid(), 1)
+    assert machine.running() is None
+    assert not machine.folder().exists()
+
+
+def test_a_boot_that_breaks_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for QEMU that gets as far as a stage, and says what the guest's first process says."""
+    stand_in = tmp_path / "qemu"
+    stand_in.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "console = next(word for word in sys.argv if word.startswith('file:')).removeprefix('file:')\n"
+        "open(console, 'w').write('Linux 6.1\\nracelab: stage modules\\nracelab: broke: module veth: no file\\n')\n"
+    )
+    stand_in.chmod(0o755)
+    made = image.Image(folder=tmp_path, manifest=image.Manifest(kernel="6", recipe="", packages=[]))
+    monkeypatch.setattr(image.Image, "qemu", lambda self: (str(stand_in), {}, []))
+    monkeypatch.setattr(image.Image, "initramfs", lambda self: tmp_path / "initramfs")
+    with pytest.raises(LabError) as caught:
+        machine.boot(made, "tcg", lambda line: None)
+    assert "broke in stage 'modules': module veth: no file" in caught.value.what
+    assert "Linux 6.1" in caught.value.what
+    assert not machine.folder().exists()
+
+
+def test_only_the_machine_is_brought_up() -> None:
+    with pytest.raises(UsageError):
+        commands.up("local", lambda line: None)
