@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "races.md"
 HEAD = """# The races that the field had, and what stops each
 
-Made by `python docs/make_races.py` from `scenarios/` and the guards. A class is what a public report describes; a scenario
-restates one as a schedule in our own words; its guard is the one whose removal brings it back (`racelab matrix`).
-Reports may have moved on since they were read.
+Made by `python docs/make_races.py` from `scenarios/` and the guards. A class is what a public report describes; a
+scenario restates one as a schedule in our own words; its guard is the one whose removal brings it back
+(`racelab matrix`). Reports may have moved on since they were read.
 """
 
 
