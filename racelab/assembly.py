@@ -27,7 +27,7 @@ from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
 from racelab.report.page import write as write_report
 from racelab.results import RunFolder, environment, new_folder
-from racelab.scenario import PROBE, Await, Hold, Request, Scenario, Step, Submit
+from racelab.scenario import PROBE, Await, Drop, Hold, Request, Scenario, Step, Submit
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
 from racelab.transport.softhca import SIMULATED
@@ -99,6 +99,8 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
             )
         if wanted.corrupted(hold.id) is not None and not gate.corrupts:
             raise UsageError(f"hold {hold.id}: gate {gate.name} cannot change a byte", next="use the tcp transport")
+        if not gate.drops and any(isinstance(step, Drop) and step.hold == hold.id for step in wanted.steps):
+            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot lose a write", next="use another cluster")
         if wanted.torn(hold.id) is not None and not gate.tears:
             raise UsageError(f"hold {hold.id}: gate {gate.name} cannot tear a write", next="use the tcp transport")
         mechanisms[hold.id] = {
@@ -134,7 +136,7 @@ class Workbench:
     def __init__(self, cluster: Cluster, target: Target, logs: Path) -> None:
         self.cluster = cluster
         self.target = target
-        self.injectors = [each for each in registry.injectors() if each.serves(cluster.transport)]
+        self.injectors = cluster.gates(registry.injectors())
         self.checkers: Mapping[str, Checker] = registry.checkers()
         self._logs = logs
         self._lab: Lab | None = None
@@ -184,6 +186,7 @@ class Workbench:
             cluster=self.cluster.cluster,
             transport=self.cluster.transport,
             simulated=SIMULATED if self.cluster.simulated else None,
+            machine=self.cluster.machine_in_words,
             seed=order.seed,
             expected=order.expected,
             solo=solo,

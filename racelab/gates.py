@@ -43,7 +43,9 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `payload` says what the bytes of a late write are: `at-hold`, `at-release` or `reread`.
     `transports` are those whose data path it stands in; without any it is not in a data path. One that
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
-    `actions` and `payloads` are those that it can be asked for besides holding with its own payload.
+    `actions` and `payloads` are those that it can be asked for besides holding with its own payload; actions that are
+    `only_simulated` need a simulated device. It may be unable to lose what it holds (`drops`). With `machines` it has
+    a place in those alone.
     """
 
     name: str
@@ -59,7 +61,16 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     payloads: tuple[str, ...] = ()
     corrupts: bool = False
     tears: bool = False
+    drops: bool = True
+    machines: tuple[str, ...] = ()
+    only_simulated: tuple[str, ...] = ()
 
-    def serves(self, transport: str) -> bool:
-        """Whether it has a place in a lab with this transport."""
-        return not self.transports or transport in self.transports
+    def serves(self, transport: str, machine: str = "") -> bool:
+        """Whether it has a place in a lab with this transport, in this machine."""
+        placed = not self.transports or transport in self.transports
+        return placed and (not self.machines or machine in self.machines)
+
+    def on_a_real_device(self) -> Injector:
+        """The same, less what only a simulated device can do."""
+        left = tuple(action for action in self.actions if action not in self.only_simulated)
+        return msgspec.structs.replace(self, actions=left)

@@ -63,7 +63,7 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     for policy in asked.policies:
         system.guards(policy, asked.without)
     system.check_glue_fault(asked.glue_fault, prefix_cache=asked.wanted.lab.prefix_cache)
-    check_mechanisms(asked.wanted, [each for each in registry.injectors() if each.serves(where.transport)])
+    check_mechanisms(asked.wanted, where.gates(registry.injectors()))
     first = new_folder(asked.results, asked.wanted.scenario)
     with open_workbench(where, system, first.logs) as bench:
         outcomes = [

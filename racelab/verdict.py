@@ -79,6 +79,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             "cluster": header.cluster,
             "transport": header.transport,
             "simulated": header.simulated,
+            "machine": header.machine,
             "seed": header.seed,
             "runs": runs,
             "verdict": self.verdict,

@@ -21,6 +21,7 @@ INJECTOR = Injector(
     transports=("rdma",),
     preloads=True,
     actions=("hold", "ghost", "fail"),
+    only_simulated=("ghost",),
     payloads=("at-hold", "at-release"),
     mechanisms={
         "congestion": Mechanism(

@@ -13,6 +13,7 @@ from typing import Any
 
 from injectors import entry
 from injectors.verbs import INJECTOR
+from injectors.verbs.beyond import Beyond
 from injectors.verbs.build import Built, build
 from injectors.verbs.holds import GATE, Holds, Watched
 from injectors.verbs.layout import ACTIONS, MOVES, OPCODES, PAYLOADS, STATES, Kind, Message
@@ -26,12 +27,15 @@ from racelab.transport.softhca import FABRIC_VARIABLE, Fabric
 class Gate:
     """Holds are kept in `holds`; queue pairs and registrations are remembered so that each run's history has them."""
 
-    def __init__(self, speaker: entry.Speaker, built: Built, host: str, rails: int | None) -> None:
+    def __init__(
+        self, speaker: entry.Speaker, built: Built, host: str, rails: int | None, beyond: Beyond | None = None
+    ) -> None:
         self.recorder = speaker.recorder
         self.holds = Holds(speaker.recorder)
         self.processes = Processes(self._report, self._ended)
         self.fabric = Fabric.create() if rails is not None else None
         self._rails = rails or 0
+        self._beyond = beyond
         self._built = built
         self._announcements = entry.listen(host)
         self._host = host
@@ -43,12 +47,15 @@ class Gate:
     @property
     def facts(self) -> dict[str, Any]:
         """Where writers announce, and what the instances' processes need in their environment."""
-        before = os.environ.get("LD_PRELOAD")
         preload = self._built.preload(simulated=self.fabric is not None)
-        environment = {
-            "LD_PRELOAD": f"{preload}:{before}" if before else preload,
-            "RACELAB_VERBS_GATE": self.processes.address,
-        }
+        if self._beyond is not None:
+            environment = {"LD_PRELOAD": preload}
+        else:
+            before = os.environ.get("LD_PRELOAD")
+            environment = {
+                "LD_PRELOAD": f"{preload}:{before}" if before else preload,
+                "RACELAB_VERBS_GATE": self.processes.address,
+            }
         if self.fabric is not None:
             devices = [f"softhca{rail}" for rail in range(self._rails)]
             self._topology = _hidden_file("topology", json.dumps({"cpu:0": [devices, []]}))
@@ -65,7 +72,10 @@ class Gate:
         }
 
     def start(self) -> None:
-        """Take announcements."""
+        """Take announcements, and hear the processes that are in a machine."""
+        if self._beyond is not None:
+            for connection in self._beyond.connections:
+                self.processes.adopt(connection)
         threading.Thread(target=self._accept, daemon=True).start()
 
     # -- commands
@@ -127,6 +137,8 @@ class Gate:
             ports = [port for port in self.fabric.ports() if port.pid in {process.pid for process in live}]
             counts["requests_kernel"] = sum(port.posted_requests for port in ports)
             counts["bytes_kernel"] = sum(port.posted_bytes for port in ports)
+        elif self._beyond is not None:
+            counts |= self._beyond.counts()
         return counts
 
     # -- writers
@@ -240,12 +252,14 @@ def main() -> None:
     arguments = entry.parser("injectors.verbs", INJECTOR.means)
     arguments.add_argument("--simulated", choices=["softhca"], help="stand in for the NIC with the software device")
     arguments.add_argument("--rails", type=int, default=2, help="how many software devices there are")
+    arguments.add_argument("--beyond", metavar="LAB", help="the processes are in the Soft-RoCE machine, for this lab")
     options: argparse.Namespace = arguments.parse_args()
     built = build()
     if options.simulated:
         self_test(built)
     speaker = entry.Speaker(options.instance)
-    gate = Gate(speaker, built, options.host, options.rails if options.simulated else None)
+    beyond = Beyond(options.beyond) if options.beyond else None
+    gate = Gate(speaker, built, options.host, options.rails if options.simulated else None, beyond)
     link = speaker.connect(options.hub, gate.facts)
     gate.start()
     link.serve(gate.handlers())

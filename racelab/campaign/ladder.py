@@ -71,7 +71,7 @@ def _lacking(wanted: Scenario, cluster: Cluster) -> str | None:
         if finding.needed and not finding.here:
             return f"{finding.part}: {finding.detail}"
     try:
-        check_mechanisms(wanted, [each for each in registry.injectors() if each.serves(cluster.transport)])
+        check_mechanisms(wanted, cluster.gates(registry.injectors()))
     except UsageError as error:
         return error.what
     return None

@@ -6,7 +6,7 @@ is at `address(l) + p * page_bytes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 import torch
@@ -14,20 +14,30 @@ import torch
 from racelab.engine.guards import Ticket
 from racelab.engine.transformer import HEAD_DIM, HEADS, TOKEN_BYTES
 from racelab.evidence.fingerprint import Dissected, chunk_fingerprints, fingerprint
+from racelab.transport.home import Memory
+
+Allocate = Callable[[int], Memory | None]
+"""Memory of a size in bytes that the transport can register; None if any will do."""
 
 Fingerprint = list[int | str]
 """[page, gen, layer, start, end, hex]"""
 
 
 class PagePool:
-    """`kv` is [layers, pages, page_tokens, 2, HEADS, HEAD_DIM] float32, zero at first."""
+    """`kv` is [layers, pages, page_tokens, 2, HEADS, HEAD_DIM] float32. With `allocate` it lies in memory from there,
+    which the transport may know by another address than this process does."""
 
-    def __init__(self, pages: int, layers: int, page_tokens: int) -> None:
+    def __init__(self, pages: int, layers: int, page_tokens: int, allocate: Allocate = lambda size: None) -> None:
         self.pages = pages
         self.layers = layers
         self.page_tokens = page_tokens
         self.page_bytes = page_tokens * TOKEN_BYTES
-        self.kv = torch.zeros(layers, pages, page_tokens, 2, HEADS, HEAD_DIM)
+        shape = (layers, pages, page_tokens, 2, HEADS, HEAD_DIM)
+        self._memory = allocate(layers * self.layer_bytes)
+        if self._memory is None:
+            self.kv = torch.zeros(shape)
+        else:
+            self.kv = torch.from_numpy(self._memory.bytes.view(numpy.float32).reshape(shape))
         self._bytes = self.kv.numpy().view(numpy.uint8).reshape(layers, pages, self.page_bytes)
         self._pattern = b""
         self.seen = Dissected()
@@ -35,7 +45,17 @@ class PagePool:
 
     def address(self, layer: int) -> int:
         """Where a layer's block begins."""
-        return int(self.kv.data_ptr()) + layer * self.layer_bytes
+        base = self._memory.address if self._memory is not None else int(self.kv.data_ptr())
+        return base + layer * self.layer_bytes
+
+    def check_memory(self) -> None:
+        """What is seen here is what the transport writes to.
+
+        Raises:
+            LabError: it is not.
+        """
+        if self._memory is not None:
+            self._memory.check()
 
     @property
     def layer_bytes(self) -> int:

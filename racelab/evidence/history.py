@@ -33,7 +33,8 @@ class Header(msgspec.Struct, kw_only=True):
     `solo` maps a request to the tokens that it gave alone; `certificates` are those of
     `racelab.evidence.certificates`, as plain data; `expected` is the verdict that the scenario
     states for this policy; `glue_fault` names the fault between the engine and its ledger that was
-    switched on, if one was; `simulated` says what stands in for hardware, if anything does.
+    switched on, if one was; `simulated` says what stands in for hardware, if anything does; `machine` says what
+    carried the transfers, if it was a machine of their own.
     """
 
     schema: str = SCHEMA
@@ -46,6 +47,7 @@ class Header(msgspec.Struct, kw_only=True):
     cluster: str = "local"
     transport: str = "tcp"
     simulated: str | None = None
+    machine: str | None = None
     seed: int = 0
     expected: str | None = None
     solo: dict[str, list[int]] = {}

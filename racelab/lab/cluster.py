@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +13,13 @@ import msgspec
 
 from racelab import documents
 from racelab.errors import UsageError
+from racelab.gates import Injector
 from racelab.shipped import shipped
 
 ROLES = ("prefill", "decode")
+
+MACHINES = {"softroce": "kernel verbs on rdma_rxe, a software NIC in a VM: no RDMA hardware"}
+"""What carries the transfers of a cluster with a machine of its own, as every result says it."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -29,18 +34,49 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """`ray` is `local` (a private Ray is started) or the address of a running one; `broker` is
     `embedded` or HOST:PORT; `hub-host` is the address at which processes reach the conductor. With
-    `simulated` a software device of so many `rails` stands in for each instance's NICs."""
+    `simulated` a software device of so many `rails` stands in for each instance's NICs. With `machine` their
+    memory and transfer engines are in that machine; `queue-pair-retries` is how often a requester there tries
+    again (7 if left out, which is Mooncake's). `write-gate` names the gate that holds writes, if not the first."""
 
     cluster: str
     about: str = ""
     transport: Literal["tcp", "rdma"] = "tcp"
     simulated: Literal["", "softhca"] = ""
     rails: int = 2
+    machine: Literal["", "softroce"] = ""
+    queue_pair_retries: int | None = None
+    write_gate: str = ""
     hub_host: str = "127.0.0.1"
     ray: str = "local"
     broker: str = "embedded"
     gate_ports: dict[str, int] = {}
     instances: dict[str, Placement]
+
+    @property
+    def machine_in_words(self) -> str | None:
+        """What carries the transfers where that is neither this host nor hardware."""
+        if not self.machine:
+            return None
+        retries = self.queue_pair_retries
+        shortened = f"; its queue pairs try {retries} times more, not 7" if retries is not None else ""
+        return f"{MACHINES[self.machine]}{shortened}"
+
+    def gates(self, injectors: Iterable[Injector]) -> list[Injector]:
+        """Those with a place here, each with what it can do here; of the gates of writes one.
+
+        Raises:
+            UsageError: the cluster names a gate that has no place here.
+        """
+        here = [each for each in injectors if each.serves(self.transport, self.machine)]
+        write_gates = [each.name for each in here if each.subject == "write"]
+        wanted = self.write_gate or next(iter(write_gates), "")
+        if self.write_gate and self.write_gate not in write_gates:
+            raise UsageError(
+                f"cluster {self.cluster} wants its writes held by {self.write_gate!r}",
+                next=f"its write-gate may be: {', '.join(write_gates)}",
+            )
+        kept = [each for each in here if each.subject != "write" or each.name == wanted]
+        return [each if self.simulated else each.on_a_real_device() for each in kept]
 
 
 def load(name: str) -> Cluster:

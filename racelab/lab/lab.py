@@ -6,6 +6,7 @@ writes (wire or verbs)
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from racelab.lab.cluster import ROLES, Cluster
 from racelab.lab.ray_cluster import RayCluster
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
+from racelab.vm import client
 
 START_BOUND_S = 60.0
 BROKER = "broker"
@@ -34,7 +36,7 @@ class Lab:
     def __init__(self, cluster: Cluster, target: Target, injectors: Iterable[Injector], logs: Path) -> None:
         self.target = target
         self.cluster = cluster
-        self.gates = {injector.name: injector for injector in injectors if injector.serves(cluster.transport)}
+        self.gates = {injector.name: injector for injector in cluster.gates(injectors)}
         self.engines = list(ROLES)
         self.recorder = Recorder("conductor")
         self.hub = Hub(self.recorder, cluster.hub_host)
@@ -43,9 +45,12 @@ class Lab:
         self._logs = logs
         self._children: dict[str, Child] = {}
         self._ray = RayCluster(cluster)
+        self._lease: client.Supervisor | None = None
 
     def __enter__(self) -> Lab:
         try:
+            if self.cluster.machine:
+                self._lease = client.lease(f"process {os.getpid()}")
             with self._phase("broker"):
                 self._start_bus()
             with self._phase("ray"):
@@ -94,33 +99,45 @@ class Lab:
         if gate.preloads:
             with self._phase("gates"):
                 simulated = ["--simulated", self.cluster.simulated] if self.cluster.simulated else []
-                self._spawn_gate(gate.name, [*simulated, "--rails", str(self.cluster.rails)])
+                beyond = ["--beyond", self._short_name] if self.cluster.machine else []
+                self._spawn_gate(gate.name, [*simulated, *beyond, "--rails", str(self.cluster.rails)])
                 self._wait_for(gate.name)
         with self._phase("instances"):
             for role in ROLES:
                 place = self.cluster.instances[role]
                 preloaded = self.hub.peers[gate.name].facts["environment"] if gate.preloads else {}
-                self._ray.spawn(
-                    self.target.entry,
-                    role,
-                    {
-                        "hub": self.hub.address,
-                        "token": self.hub.token,
-                        "host": place.host,
-                        "transport": self.cluster.transport,
-                        "device": place.device,
-                    },
-                    preloaded | {INSTANCE_VARIABLE: role},
-                )
+                options: dict[str, Any] = {
+                    "hub": self.hub.address,
+                    "token": self.hub.token,
+                    "host": place.host,
+                    "transport": self.cluster.transport,
+                    "device": place.device,
+                }
+                variables = preloaded | {INSTANCE_VARIABLE: role}
+                if self.cluster.machine:  # what is preloaded is for the agent there, not for the process here
+                    options["machine"] = self._agent(role, variables)
+                    variables = {INSTANCE_VARIABLE: role}
+                self._ray.spawn(self.target.entry, role, options, variables)
             self._wait_for(*ROLES)
         with self._phase("introductions"):
             if not gate.preloads:
                 self._spawn_gate(gate.name, ["--target", str(self.hub.peers["decode"].facts["segment"])])
                 self._wait_for(gate.name)
             bus = self.hub.peers["bus"].facts["mqtt"]
-            self.hub.call_all(self.engines, "join_bus", address=bus, lab=self.hub.token[:8])
+            self.hub.call_all(self.engines, "join_bus", address=bus, lab=self._short_name)
             facts = self.hub.peers[gate.name].facts
             self.hub.call("prefill", "use_gate", segment=facts.get("segment", ""), announce=facts["announce"])
+
+    @property
+    def _short_name(self) -> str:
+        return self.hub.token[:8]
+
+    def _agent(self, role: str, variables: dict[str, str]) -> dict[str, Any]:
+        """What the agent of an instance is started with."""
+        retries = self.cluster.queue_pair_retries
+        shortened = {"RACELAB_VERBS_RETRIES": str(retries)} if retries is not None else {}
+        kept = {"kept": f"{self._short_name}-{role}", "kept_variable": "RACELAB_VERBS_GATE"}
+        return {"environment": variables | shortened | self.cluster.instances[role].environment} | kept
 
     def _spawn_gate(self, name: str, arguments: list[str]) -> None:
         port = self.cluster.gate_ports.get(name)
@@ -156,6 +173,8 @@ class Lab:
         finally:
             self._ray.close()
             self.hub.close()
+            if self._lease is not None:
+                self._lease.close()
 
     def renew(self) -> None:
         """Replace every instance, gate and broker; Ray stays."""

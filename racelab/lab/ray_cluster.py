@@ -46,7 +46,7 @@ class InstanceActor:
         """Its process id, once it is up."""
         return os.getpid()
 
-    def run(self, entry: str, role: str, options: dict[str, str]) -> str | None:
+    def run(self, entry: str, role: str, options: dict[str, Any]) -> str | None:
         """Be the instance until the conductor hangs up; the reason if it could not."""
         module, _, function = entry.partition(":")
         try:
@@ -104,7 +104,7 @@ class RayCluster:
                 next="compare the resources in the cluster file with `ray status`",
             )
 
-    def spawn(self, entry: str, role: str, options: dict[str, str], variables: dict[str, str]) -> None:
+    def spawn(self, entry: str, role: str, options: dict[str, Any], variables: dict[str, str]) -> None:
         """Start the instance's process with these environment variables; it connects to the hub by itself."""
         assert self._group is not None, "start comes before spawn"
         place = self._cluster.instances[role]

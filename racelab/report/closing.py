@@ -97,6 +97,8 @@ def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
 def _notes(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if verdict.get("simulated"):
         yield "device", f"simulated: {verdict['simulated']}"
+    if verdict.get("machine"):
+        yield "device", str(verdict["machine"])
     if verdict.get("label"):
         yield "label", label_words(str(verdict["label"]))
     for row, line in enumerate(also_tried(verdict)):

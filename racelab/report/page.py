@@ -109,7 +109,9 @@ def render(history: History, verdict: dict[str, Any], env: dict[str, Any] | None
         specs=spec_rows(verdict),
         tokens=token_rows(verdict),
         label=label_words(str(verdict["label"])) if verdict.get("label") else None,
-        transport=str(verdict.get("simulated") or _TRANSPORTS.get(str(verdict.get("transport")), "")),
+        transport=str(
+            verdict.get("simulated") or verdict.get("machine") or _TRANSPORTS.get(str(verdict.get("transport")), "")
+        ),
         target=_TARGETS.get(str(verdict.get("target")), ""),
         replay=replay_command(verdict),
         tried=also_tried(verdict),

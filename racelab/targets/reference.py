@@ -27,8 +27,10 @@ from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
 from racelab.transport.bus import Bus
+from racelab.transport.home import Home
 from racelab.transport.messages import Message
-from racelab.transport.mooncake import Transport
+from racelab.transport.mooncake import OwnProcess, Transport
+from racelab.vm.home import MachineHome
 
 Role = Literal["prefill", "decode"]
 
@@ -41,11 +43,23 @@ then once an interval (a held write). asyncio cannot wait for less than a millis
 class Instance:
     """Built inside its own process; `run` returns when the conductor has hung up."""
 
-    def __init__(self, role: Role, hub: str, token: str, host: str, transport: str, device: str = "") -> None:
+    def __init__(
+        self,
+        role: Role,
+        hub: str,
+        token: str,
+        host: str,
+        transport: str,
+        device: str = "",
+        machine: dict[str, Any] | None = None,
+    ) -> None:
         torch.set_num_threads(1)
         self.role = role
         self.recorder = Recorder(role)
-        self.transport = Transport(host, self.recorder, protocol=transport, device=device)
+        self._home: Home = (
+            MachineHome(role, host, device, **machine) if machine else OwnProcess(host, transport, device)
+        )
+        self.transport = Transport(host, self.recorder, protocol=transport, home=self._home)
         self.link = Link(
             hub,
             token,
@@ -90,6 +104,7 @@ class Instance:
             if self.bus is not None:
                 await self.bus.__aexit__(None, None, None)
             self.transport.close()
+            self._home.close()
             self.link.close()
 
     def _on_readable(self, gone: asyncio.Future[None]) -> None:
@@ -187,6 +202,7 @@ class Instance:
         pool.refill(epoch)
         self.transport.forget_lanes()
         self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
+        pool.check_memory()
         self.engine = self._build(
             lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
         )
@@ -220,7 +236,7 @@ class Instance:
     def _pool_for(self, pages: int, layers: int, page_tokens: int) -> PagePool:
         key = (pages, layers, page_tokens)
         if key not in self._pools:
-            self._pools[key] = PagePool(*key)
+            self._pools[key] = PagePool(*key, self._home.memory)
         return self._pools[key]
 
     def submit(
@@ -287,7 +303,7 @@ class Instance:
         return {"foreign": foreign, "leftovers": leftovers}
 
 
-def run(role: Role, hub: str, token: str, host: str, transport: str, device: str = "") -> None:
+def run(role: Role, hub: str, token: str, host: str, transport: str, **place: Any) -> None:
     """Be an instance until the conductor hangs up."""
-    instance = Instance(role, hub, token, host, transport, device)
+    instance = Instance(role, hub, token, host, transport, **place)
     asyncio.run(instance.run())

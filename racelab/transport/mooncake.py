@@ -14,8 +14,10 @@ from typing import Any
 
 from racelab.errors import LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
+from racelab.transport.home import Devices, Home, KernelDevices, SoftwareDevices
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
 from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
+from racelab.transport.softhca import Fabric
 
 METADATA = "P2PHANDSHAKE"
 _VARIABLES = {"MC_TCP_LANES_PER_PEER": str(LANES_MAX), "GLOG_minloglevel": "2"}
@@ -75,14 +77,17 @@ _STATUS = {1: "ok", -1: "failed", -2: "timeout"}
 class Transport:
     """One TransferEngine. Not thread-safe: the instance's event loop owns it."""
 
-    def __init__(self, host: str, recorder: Recorder, *, protocol: str = "tcp", device: str = "") -> None:
+    def __init__(
+        self, host: str, recorder: Recorder, *, protocol: str = "tcp", device: str = "", home: Home | None = None
+    ) -> None:
         self._recorder = recorder
-        self._engine = _started(host, protocol, device)
+        home = home or OwnProcess(host, protocol, device)
+        self._engine = home.engine()
         self.segment = f"{host}:{self._engine.get_rpc_port()}"
         self.lanes = Lanes()
         self._path: WritePath
         if protocol == "rdma":
-            self._path = RdmaPath(recorder, lambda: _started(host, protocol, device))
+            self._path = RdmaPath(recorder, home.engine, home.devices())
         else:
             self._path = TcpPath(recorder, self._engine)
         self._announcer: Announcer | None = None
@@ -217,13 +222,34 @@ class Transport:
         )
 
 
-def _started(host: str, protocol: str, device: str) -> Any:
-    """One more TransferEngine, running."""
-    engine = _engine(protocol)
-    code = engine.initialize(host, METADATA, protocol, device)
-    if code != 0:
-        raise LabError(f"Mooncake does not start on {host} over {protocol}: code {code}", next="racelab doctor")
-    return engine
+class OwnProcess:
+    """The home of an instance whose engines and pages are in its own process."""
+
+    def __init__(self, host: str, protocol: str, device: str) -> None:
+        self._host = host
+        self._protocol = protocol
+        self._device = device
+
+    def engine(self) -> Any:
+        """One more TransferEngine, running."""
+        engine = _engine(self._protocol)
+        code = engine.initialize(self._host, METADATA, self._protocol, self._device)
+        if code != 0:
+            raise LabError(
+                f"Mooncake does not start on {self._host} over {self._protocol}: code {code}", next="racelab doctor"
+            )
+        return engine
+
+    def devices(self) -> Devices:
+        """The software device's if this process is on one."""
+        fabric = Fabric.of_environment()
+        return SoftwareDevices(fabric) if fabric is not None else KernelDevices()
+
+    def memory(self, size: int) -> None:
+        """Any memory will do."""
+
+    def close(self) -> None:
+        """It ends with the process."""
 
 
 def _engine(protocol: str) -> Any:

@@ -9,17 +9,15 @@ records at rest what the kernel or the device counted beside what was written.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
+from racelab.transport.home import Devices
 from racelab.transport.lanes import WriteIdentity
 from racelab.transport.metadata import data_port
 from racelab.transport.sockets import own_to
-from racelab.transport.softhca import Fabric
 from racelab.transport.tcp_layout import HEADER
 
 LANES_MAX = 16
@@ -111,27 +109,20 @@ class RdmaPath:
 
     gated_lane = "verbs"
 
-    def __init__(self, recorder: Recorder, start: Start) -> None:
+    def __init__(self, recorder: Recorder, start: Start, devices: Devices) -> None:
         self._recorder = recorder
         self._start = start
-        self._fabric = Fabric.of_environment()
+        self._devices = devices
         self._lanes: dict[str, Any] = {}
         self._idle: list[Any] = []
         self._engines: list[Any] = []
         self._regions: dict[int, int] = {}
         self._landed_bytes = 0
-        if not self._rails():
+        if not devices.rails():
             raise LabError(
                 "Mooncake has opened no RDMA device, and would go over TCP without a word",
                 next="racelab doctor --cluster CLUSTER",
             )
-
-    def _rails(self) -> int:
-        """Devices that this process has open."""
-        if self._fabric is not None:
-            return sum(port.pid == os.getpid() for port in self._fabric.ports())
-        opened = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
-        return sum(target.startswith("/dev/infiniband/uverbs") for target in opened)
 
     def use_gate(self, segment: str) -> None:
         pass
@@ -172,10 +163,8 @@ class RdmaPath:
 
     def record(self) -> None:
         """Sums over the life of the process. A NIC has no counts of one process: `landed` is then unknown."""
-        landed = None
-        if self._fabric is not None:
-            landed = sum(port.landed_bytes for port in self._fabric.ports() if port.pid == os.getpid())
-        self._recorder.record("rails", rails=self._rails(), landed=landed, expected=self._landed_bytes)
+        landed = self._devices.landed()
+        self._recorder.record("rails", rails=self._devices.rails(), landed=landed, expected=self._landed_bytes)
 
 
 def _register(engine: Any, address: int, size: int) -> None:

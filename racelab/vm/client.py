@@ -36,6 +36,21 @@ def machine() -> Machine:
     return found
 
 
+def lease(who: str) -> Supervisor:
+    """The machine for one lab alone, until the connection is closed: its wire's counts are then that lab's.
+
+    Raises:
+        LabError: none is up, or somebody else has it.
+    """
+    supervisor = Supervisor(machine())
+    try:
+        supervisor.ask("lease", who=who)
+    except BaseException:
+        supervisor.close()
+        raise
+    return supervisor
+
+
 class Supervisor:
     """One connection to the supervisor. Not thread-safe."""
 
@@ -71,7 +86,7 @@ class Supervisor:
         except (OSError, ValueError):
             raise PeerDiedError(NAME, do) from None
         if "error" in answer:
-            raise LabError(f"{NAME} refuses {do!r}: {answer['error']}")
+            raise LabError(f"{NAME}: {answer['error']}", next="racelab cluster status softroce")
         return answer["ok"]
 
     def send(self, do: str, **arguments: Any) -> None:

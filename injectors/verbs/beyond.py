@@ -1,0 +1,36 @@
+"""Processes in the Soft-RoCE machine, as the gate reaches them: a stream each, and the wire's own counts.
+
+The machine takes no unix socket of this host. So the gate leaves one connection for each instance with the
+machine's supervisor, which hands it to the instance's agent when that is started.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from racelab.lab.cluster import ROLES
+from racelab.vm.client import Supervisor, machine
+from racelab.vm.wire import carried
+
+
+class Beyond:
+    """`lab` tells this lab's connections from another's."""
+
+    def __init__(self, lab: str) -> None:
+        self.supervisor = Supervisor(machine())
+        self.connections = [_kept(f"{lab}-{role}") for role in ROLES]
+
+    def counts(self) -> dict[str, int]:
+        """Requests and bytes that left the devices, as the wire counted them."""
+        ends = carried(self.supervisor).values()
+        return {
+            "requests_kernel": sum(end.sent_requests for end in ends),
+            "bytes_kernel": sum(end.sent_bytes for end in ends),
+        }
+
+
+def _kept(name: str) -> socket.socket:
+    """A connection that the supervisor keeps for the agent that asks for `name`."""
+    left = Supervisor(machine())
+    left.ask("keep", name=name)
+    return left.socket
