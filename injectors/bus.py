@@ -10,19 +10,26 @@ it, and counts what overtook it: on one topic, at one QoS and from one publisher
 A drop is what the application sees: the loss of a notification. At QoS 0 the packet is gone. At
 QoS 1 the broker would send it again, so the gate forges the subscriber's PUBACK. At QoS 2 a message
 can be held and not dropped. A rule counts deliveries: a message with two subscribers is two.
+
+A duplicate is the message, and later its copy. At QoS 1 it is what a lost PUBACK leads to: the gate keeps
+the subscriber's first PUBACK from the broker and sends the packet again with its DUP flag set. At QoS 0
+nothing in MQTT does that, and the run is labelled synthetic; at QoS 2 no copy is made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from injectors import entry, tally
+from injectors.bus_held import Held, Hold, in_reverse
 from injectors.bus_session import Session, Side
+from racelab import delays
 from racelab.channel.link import Handler
 from racelab.errors import BusError, LabError
 from racelab.evidence.recorder import Recorder
@@ -34,6 +41,8 @@ from racelab.transport.rules import Rules
 
 GATE = "bus"
 BROKER_BOUND_S = 5.0
+_AFTER_S = 1e-6
+"""What is due at the same moment as an earlier one of its topic goes after it."""
 PROBE_CLIENT = "racelab-bus-gate"
 
 INJECTOR = Injector(
@@ -43,7 +52,25 @@ INJECTOR = Injector(
     means="an MQTT relay that clients reach in place of the broker; single messages stop in it",
     stage="queued at the broker",
     payload="at-hold",
+    actions=("hold", "pass", "delay", "duplicate"),
+    ends=("release", "drop", "order"),
     mechanisms={
+        "congestion": Mechanism(
+            means=(
+                "segments of the broker's connection to the subscriber are lost and sent again. The bound is that of a "
+                "subscriber that hears nothing, as below: the kernels would go on for longer"
+            ),
+            bound_ms=90_000,
+            source="MQTT 3.1.1, 3.1.2.10 (keep alive); Linux ip-sysctl.rst, tcp_retries2",
+        ),
+        "lost-acknowledgement": Mechanism(
+            means=(
+                "a connection ends before the acknowledgement of a QoS 1 message has come through: its sender sends "
+                "it again once connected anew, and the application hears it twice. The bound is that of noticing"
+            ),
+            bound_ms=90_000,
+            source="MQTT 3.1.1, 4.3.2 (at least once), 4.4 (redelivery) and 3.1.2.10 (keep alive)",
+        ),
         "broker-backlog": Mechanism(
             means=(
                 "the broker has the message and is behind in sending it. The bound is that of a subscriber that hears "
@@ -64,31 +91,6 @@ INJECTOR = Injector(
 )
 
 
-class Held:
-    """A message that stopped on its way to one subscriber, and how many of its topic overtook it."""
-
-    def __init__(self, session: Session, packet: bytes, publish: mqtt.Publish, message: Message) -> None:
-        self.session = session
-        self.packet = packet
-        self.publish = publish
-        self.message = message
-        self.overtaken = 0
-
-    def record(self, recorder: Recorder, kind: str, hold: str, **data: Any) -> None:
-        """Record what happened to this message."""
-        message = self.message
-        recorder.record(
-            kind,
-            message.request,
-            message.attempt,
-            hold=hold,
-            what=message.id,
-            type=message.type,
-            chunk=message.chunk,
-            **data,
-        )
-
-
 class Gate:
     """The sessions, and what is held of them. Everything happens on one event loop."""
 
@@ -96,7 +98,11 @@ class Gate:
         self.recorder = recorder
         self.broker = broker
         self._rules: Rules[Message] = Rules(MessageMatch)
-        self._holds: dict[str, list[Held]] = {}
+        self._holds: dict[str, Hold] = {}
+        self._unacknowledged: dict[tuple[Session, int], Held] = {}
+        """copies whose first acknowledgement is kept from the broker"""
+        self._due: dict[tuple[Session, bytes], float] = {}
+        """when the last delayed message of a topic goes on: no later one of the topic goes before it"""
         self._sessions: set[Session] = set()
         self._gone = tally.NOTHING
         self._forged = 0
@@ -105,7 +111,7 @@ class Gate:
 
     def accept(self) -> Side:
         """A client connects: its side of a new session."""
-        session = Session(self.broker, self._stops, self._ended)
+        session = Session(self.broker, self._stops, self._keeps, self._ended)
         self._sessions.add(session)
         return session.client
 
@@ -117,10 +123,12 @@ class Gate:
     def _ended(self, session: Session) -> None:
         self._sessions.discard(session)
         self._gone = tally.add(self._gone, session.counts())
+        self._due = {place: due for place, due in self._due.items() if place[0] is not session}
+        self._unacknowledged = {place: held for place, held in self._unacknowledged.items() if place[0] is not session}
 
     def _stops(self, session: Session, packet: bytes) -> bool:
         """Whether this packet to a client is held, and does not pass."""
-        held_here = [held for queue in self._holds.values() for held in queue if held.session is session]
+        held_here = [held for hold in self._holds.values() for held in hold.queue if held.session is session]
         if not (self._rules or held_here):
             return False
         publish = mqtt.parse_publish(packet)
@@ -132,16 +140,63 @@ class Gate:
             message = decode(publish.payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        hold = self._rules.choose(message)
-        if hold is None:
+        name = self._rules.choose(message)
+        if name is None:
             for held in held_here:
-                held.overtaken += held.publish.topic == publish.topic
+                held.overtaken += held.publish.topic == publish.topic and not held.copy
             return False
         self.recorder.learned(message.sender, message.seq, message.hlc)
-        held = Held(session, packet, publish, message)
-        self._holds[hold].append(held)
-        held.record(self.recorder, "held", hold)
+        return self._wanted(name, Held(session, packet, publish, message))
+
+    def _wanted(self, name: str, held: Held) -> bool:
+        """Do to a message what its hold says; whether it stops."""
+        hold = self._holds[name]
+        match hold.action:
+            case "pass":
+                held.record(self.recorder, "passed", name)
+                return False
+            case "duplicate":
+                if held.publish.qos < 2:  # beyond, its receiver throws a second one away
+                    self._copy(name, held)
+                return False
+            case "delay":
+                self._delay(name, held)
+            case _:
+                hold.queue.append(held)
+                held.record(self.recorder, "held", name)
         return True
+
+    def _copy(self, name: str, held: Held) -> None:
+        copy = Held(held.session, held.packet, held.publish, held.message, copy=True)
+        if copy.publish.packet_id is not None:
+            self._unacknowledged[copy.session, copy.publish.packet_id] = copy
+        self._holds[name].queue.append(copy)
+        copy.record(self.recorder, "held", name, action="duplicate", qos=copy.publish.qos)
+
+    def _keeps(self, session: Session, packet: bytes) -> bool:
+        """Whether this packet from a client does not go on to the broker: the first acknowledgement of two."""
+        if not self._unacknowledged:
+            return False
+        held = self._unacknowledged.pop((session, mqtt.parse_puback(packet) or 0), None)
+        if held is None:
+            return False
+        held.acked = True
+        return True
+
+    def _delay(self, name: str, held: Held) -> None:
+        """It goes on when its time has come, and not before an earlier one of its topic."""
+        hold, loop = self._holds[name], asyncio.get_running_loop()
+        assert hold.delays is not None
+        delay_ms = next(hold.delays)
+        hold.queue.append(held)
+        held.record(self.recorder, "held", name, action="delay", delay_ms=delay_ms)
+        due = max(loop.time() + delay_ms / 1e3, self._due.get(held.place, 0.0) + _AFTER_S)
+        self._due[held.place] = due
+        loop.call_at(due, self._time_has_come, name, held)
+
+    def _time_has_come(self, name: str, held: Held) -> None:
+        self._holds[name].queue.remove(held)
+        self._deliver(name, held)
 
     # -- commands
 
@@ -151,48 +206,93 @@ class Gate:
             "arm": self.arm,
             "release": self.release,
             "drop": self.drop,
+            "reset_connections": self.reset_connections,
             "reset": self.reset,
             "count": self.count,
         }
 
-    def arm(self, hold: str, match: Mapping[str, Any], count: int) -> None:
-        """Hold the next `count` messages that agree with `match`."""
-        if self._holds.get(hold):
+    def arm(
+        self,
+        hold: str,
+        match: Mapping[str, Any],
+        count: int,
+        action: str = "hold",
+        ms: delays.Distribution | None = None,
+        seed: str = "",
+    ) -> None:
+        """Do `action` to the next `count` messages that agree with `match`."""
+        if action not in INJECTOR.actions:
+            raise LabError(f"the bus gate knows no {action!r}")
+        if hold in self._holds and self._holds[hold].queue:
             raise LabError(f"hold {hold!r} still holds messages of before")
         self._rules.disarm(hold)
         self._rules.arm(hold, match, count)
-        self._holds[hold] = []
+        self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None)
         self.recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
 
-    def release(self, hold: str) -> list[str]:
-        """Deliver what is held, in the order in which it stopped. The rule ends."""
-        released = self._close(hold)
-        for held in released:
-            held.record(self.recorder, "released", hold)
-            if held.session.client.alive:
-                held.session.client.write(held.packet)
-                held.record(self.recorder, "delivered", hold, overtaken=held.overtaken)
-            else:
-                held.record(self.recorder, "dropped", hold, why="the subscriber has hung up")
-        return [held.message.id for held in released]
+    def release(self, hold: str, order: str | None = None) -> list[str]:
+        """Deliver what is held, in the order in which it stopped, or "reversed". The rule ends.
+
+        What is delayed goes by itself, and is not hurried.
+        """
+        going = self._close(hold)
+        if order == "reversed":
+            going = in_reverse(going)
+        for held in going:
+            self._deliver(hold, held)
+        return [held.what for held in going]
+
+    def _deliver(self, hold: str, held: Held) -> None:
+        held.record(self.recorder, "released", hold)
+        if held.session.client.alive:
+            held.session.client.write(held.packet)
+            held.record(self.recorder, "delivered", hold, overtaken=held.overtaken)
+        else:
+            held.record(self.recorder, "dropped", hold, why="the subscriber has hung up")
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held. The rule ends."""
-        if any(held.publish.qos > 1 for held in self._holds.get(hold, ())):
+        queue = self._holds[hold].queue if hold in self._holds else ()
+        if any(held.publish.qos > 1 for held in queue):
             raise LabError(f"hold {hold!r} has a QoS 2 message, whose loss would need a forged handshake")
         dropped = self._close(hold)
         for held in dropped:
-            if held.publish.packet_id is not None and held.session.broker.alive:
-                held.session.broker.write(mqtt.puback(held.publish.packet_id))
-                self._forged += 1
+            self._acknowledge(held)
             held.record(self.recorder, "dropped", hold)
-        return [held.message.id for held in dropped]
+        return [held.what for held in dropped]
 
-    def _close(self, hold: str) -> list[Held]:
+    def _acknowledge(self, held: Held) -> None:
+        """The broker is to hear that this was delivered: by what was kept of the subscriber's, or a forged packet."""
+        packet_id = held.publish.packet_id
+        if packet_id is None or not held.session.broker.alive:
+            return
+        if held.copy and not held.acked:
+            self._unacknowledged.pop((held.session, packet_id), None)  # its subscriber's own is to come, and passes
+            return
+        held.session.broker.write(mqtt.puback(packet_id))
+        self._forged += not held.copy
+
+    def reset_connections(self, hold: str) -> list[str]:
+        """Reset the connections on which something is held, at both ends; what is held is lost with them.
+
+        What was sent at QoS 1 and not acknowledged a broker sends again to a subscriber whose session outlives
+        its connection. The rule ends.
+        """
+        lost = self._close(hold)
+        for held in lost:
+            held.record(self.recorder, "dropped", hold, reset=True)
+        for session in {held.session for held in lost}:
+            session.reset()
+        return [held.what for held in lost]
+
+    def _close(self, hold: str) -> deque[Held]:
         if hold not in self._holds:
             raise LabError(f"no hold {hold!r} at the bus gate; armed here: {', '.join(self._holds) or 'none'}")
         self._rules.disarm(hold)
-        queue, self._holds[hold] = self._holds[hold], []
+        found = self._holds[hold]
+        if found.delays is not None:
+            return deque()
+        queue, found.queue = found.queue, deque()
         return queue
 
     def reset(self, incarnation: int) -> dict[str, Any]:
@@ -201,8 +301,9 @@ class Gate:
         self._gone, self._forged = tally.NOTHING, 0
         for session in self._sessions:
             session.zero()
-        self._holds = {hold: queue for hold, queue in self._holds.items() if queue}
-        held = [held.message.id for queue in self._holds.values() for held in queue]
+        self._holds = {name: hold for name, hold in self._holds.items() if hold.queue}
+        self._due.clear()
+        held = [held.what for hold in self._holds.values() for held in hold.queue]
         return {"held": held, "armed": self._rules.forget()}
 
     def count(self) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
 from typing import cast
 
 from injectors import entry
-from injectors.tally import NOTHING, Counts, Tally, add
+from injectors.tally import NOTHING, RESET_ON_CLOSE, Counts, Tally, add
 from racelab.transport.mqtt import Packets
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
@@ -43,6 +44,14 @@ class Side(asyncio.Protocol):
         """End it, after what was written."""
         if self.transport is not None:
             self.transport.close()
+
+    def reset(self) -> None:
+        """End it at once; the far end gets an RST."""
+        if self.transport is not None and self._tally is not None:
+            self._tally.finish()
+            connection = self.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            self.transport.abort()
 
     def zero(self) -> None:
         """Count from here."""
@@ -87,7 +96,7 @@ class Side(asyncio.Protocol):
 
 class Session:
     """A client and its own connection to the broker. `stops` says of each packet to the client
-    whether it is held; `ended` hears once that both sides are gone.
+    whether it is held, `keeps` of each packet from it; `ended` hears once that both sides are gone.
 
     Both directions pass packet by packet, so that an acknowledgement can be put in between.
     """
@@ -96,10 +105,12 @@ class Session:
         self,
         broker: tuple[str, int],
         stops: Callable[[Session, bytes], bool],
+        keeps: Callable[[Session, bytes], bool],
         ended: Callable[[Session], None],
     ) -> None:
         self._address = broker
         self._stops = stops
+        self._keeps = keeps
         self._ended = ended
         self._sides = 2
         self.client = Side(self._client_made, self._from_client, self._lost)
@@ -130,6 +141,11 @@ class Session:
         self.client.close()
         self.broker.close()
 
+    def reset(self) -> None:
+        """End both sides by a reset, as when the connection's path is gone."""
+        self.client.reset()
+        self.broker.reset()
+
     def zero(self) -> None:
         """Count from here."""
         self.client.zero()
@@ -140,7 +156,8 @@ class Session:
         return add(self.client.counts(), self.broker.counts())
 
     def _from_client(self, packet: bytes) -> None:
-        self.broker.write(packet)
+        if not self._keeps(self, packet):
+            self.broker.write(packet)
 
     def _from_broker(self, packet: bytes) -> None:
         if not self._stops(self, packet):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from contextlib import suppress
 
 from racelab.transport import sockets
@@ -10,6 +11,8 @@ from racelab.transport import sockets
 Counts = tuple[int, int, int, int]
 NAMES = ("in", "in_kernel", "out", "out_kernel")
 NOTHING: Counts = (0, 0, 0, 0)
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER, so that closing sends an RST."""
 
 
 class Tally:

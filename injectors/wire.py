@@ -8,8 +8,10 @@ connection. A held write has left its writer whole and not reached its target: i
 released, whether or not its writer still lives, and over whatever its page then holds.
 
 On TCP a write is lost by a reset of its connection, so `drop` resets the writer's connection and
-gives the target nothing. A write that is torn breaks off: the target gets its first bytes and then the
-end of the stream, as when the writer's process is killed in the middle of it.
+gives the target nothing; `reset` does so at both ends. A write that is torn breaks off: the target gets its
+first bytes and then the end of the stream, as when the writer's process is killed in the middle of it. The
+writer of a `ghost` is reset and its bytes land later; of a `lose-completion` they land and the target's status
+is kept back. Each held write has its connection to itself, so they may go in any order.
 
 Writes that no hold wants do not come here at all (racelab.transport.lanes); those that do come pass.
 """
@@ -25,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from injectors import entry, tally
-from injectors.wire_book import GATE, Book
+from injectors.wire_book import ACTIONS, GATE, Book
 from injectors.wire_relay import Relay
 from racelab.gates import Injector, Mechanism
 from racelab.transport.lanes import acknowledge, read_announcement
@@ -40,8 +42,8 @@ INJECTOR = Injector(
     means="a TCP relay that the writer reaches by the gate's segment name; whole writes stop in it",
     stage="on the wire",
     payload="at-hold",
-    corrupts=True,
-    tears=True,
+    actions=ACTIONS,
+    ends=("release", "drop", "reset", "corrupt", "tear", "order"),
     transports=("tcp",),
     mechanisms={
         "congestion": Mechanism(
@@ -69,6 +71,14 @@ INJECTOR = Injector(
             ),
             bound_ms=924_600,
             source="Linux ip-sysctl.rst, tcp_retries2, tcp_rmem, tcp_wmem; RFC 9293, 3.8.6.1 (zero-window probing)",
+        ),
+        "reset-behind-the-bytes": Mechanism(
+            means=(
+                "the writer is sent a reset (by a firewall that lost its state, by a link that was taken down) while "
+                "its bytes are in the network or the target's socket: they arrive for as long as a segment may live"
+            ),
+            bound_ms=120_000,
+            source="RFC 9293, 3.4.1 (maximum segment lifetime, 2 minutes) and 3.10.7.4 (reset)",
         ),
         "route-flap": Mechanism(
             means="a rail or route goes away and comes back: the connection lives on and its segments are sent again",
@@ -169,6 +179,7 @@ class Gate:
             "arm": self.book.arm,
             "release": self.book.release,
             "drop": self.book.drop,
+            "reset_connections": self.book.reset_connections,
             "reset": self.reset,
             "count": self.count,
         }

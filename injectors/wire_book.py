@@ -3,116 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from injectors.wire_held import LOSES_COMPLETION, PASSES, STOPS, Announced, Held, Hold, Lose
+from racelab import delays
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import Lanes, WriteIdentity
 
 GATE = "wire"
-
-_EVERY_BIT = 0xFF
-
-
-class Announced:
-    """A write that was announced, and the hold that wants it, if one does."""
-
-    __slots__ = ("hold", "identity")
-
-    def __init__(self, identity: WriteIdentity, hold: str | None) -> None:
-        self.identity = identity
-        self.hold = hold
-
-    def record(self, recorder: Recorder, kind: str, hold: str | None, **data: Any) -> None:
-        """Record what happened to this write."""
-        identity = self.identity
-        recorder.record(
-            kind,
-            identity.request,
-            identity.attempt,
-            identity.page,
-            identity.gen,
-            hold=hold,
-            what=identity.write,
-            address=identity.address,
-            bytes=identity.bytes,
-            layer=identity.layer,
-            chunk=identity.chunk,
-            **data,
-        )
-
-
-class Held:
-    """A write that stopped, whole, until it is told to go on or is lost.
-
-    `go` starts the write towards its target without waiting for it; `lose` resets its writer;
-    `payload` are its bytes as they will go.
-    """
-
-    def __init__(
-        self,
-        announced: Announced,
-        hold: str,
-        go: Callable[[], None],
-        lose: Callable[[], None],
-        payload: memoryview | None = None,
-    ) -> None:
-        self.announced = announced
-        self.hold = hold
-        self.go = go
-        self.lose = lose
-        self.payload = payload
-        self.changed: dict[str, int] = {}
-        self.lost = False
-        self.told = threading.Event()
-
-    def corrupt(self, offset: int) -> None:
-        """Let it go on with another byte at `offset`.
-
-        Raises:
-            LabError: it has no such byte.
-        """
-        identity = self.announced.identity
-        if self.payload is None or offset >= len(self.payload):
-            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: none at offset {offset:,}")
-        self.payload[offset] ^= _EVERY_BIT
-        self.changed = {"corrupt": offset}
-
-    def tear(self, size: int) -> None:
-        """Let it break off after `size` bytes.
-
-        Raises:
-            LabError: nothing would be lost of it.
-        """
-        identity = self.announced.identity
-        if size >= identity.bytes:
-            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: it cannot be torn after {size:,}")
-        self.changed = {"tear": size}
-
-    @property
-    def torn(self) -> int | None:
-        """How many bytes of it go on, if not all."""
-        return self.changed.get("tear")
-
-    def goes_on(self) -> bool:
-        """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
-        self.told.wait()
-        return not self.lost
-
-
-class _Hold:
-    """Writes held together, in the order in which they stopped.
-
-    `open` while more may join; `going` once it was released.
-    """
-
-    def __init__(self) -> None:
-        self.open = True
-        self.going = False
-        self.queue: deque[Held] = deque()
+ACTIONS = (*STOPS, LOSES_COMPLETION, PASSES)
 
 
 class Book:
@@ -124,40 +28,60 @@ class Book:
         self._lock = threading.Lock()
         self._lanes = Lanes()
         self._announced: dict[tuple[int, int], deque[Announced]] = defaultdict(deque)
-        self._holds: dict[str, _Hold] = {}
+        self._holds: dict[str, Hold] = {}
         self.unannounced = 0
         self.ambiguous = 0
 
     # -- the conductor's commands
 
-    def arm(self, hold: str, match: Mapping[str, Any], count: int) -> None:
-        """Hold the next `count` announced writes that agree with `match`.
+    def arm(
+        self,
+        hold: str,
+        match: Mapping[str, Any],
+        count: int,
+        action: str = "hold",
+        payload: str = "at-hold",
+        ms: delays.Distribution | None = None,
+        seed: str = "",
+    ) -> None:
+        """Do `action` to the next `count` announced writes that agree with `match`.
 
         What was announced before stays as it was: direct, or wanted by an older rule.
         """
+        if action not in ACTIONS or payload != "at-hold":
+            raise LabError(f"the wire gate knows no {action!r} with payload {payload!r}")
         with self._lock:
             if hold in self._holds and self._holds[hold].queue:
                 raise LabError(f"hold {hold!r} still holds writes of before")
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
-            self._holds[hold] = _Hold()
+            self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None)
             self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
 
-    def release(self, hold: str, corrupt: int | None = None, tear: int | None = None) -> list[str]:
+    def release(
+        self, hold: str, corrupt: int | None = None, tear: int | None = None, order: str | None = None
+    ) -> list[str]:
         """Let go what is held, one after the other, each once the one before has landed.
 
-        The rule ends: a write that comes later passes. Returns the ids of the writes that go; with
+        The rule ends: a write that comes later passes. Returns the ids of the writes that go. With
         `corrupt` the first of them goes with the byte at that offset changed, with `tear` it breaks off
-        after so many bytes, and its connection ends there.
+        after so many bytes, and its connection ends there; with `order` "reversed" the last one goes first.
+        What is delayed goes by itself, and is not hurried.
         """
         with self._urgently(), self._lock:
             found = self._close(hold)
-            if found.going or not found.queue:
+            if found.going or not found.queue or found.delays is not None:
                 return []
+            going = [held.announced.identity.write for held in found.queue]
+            if found.action == LOSES_COMPLETION:
+                self._tell(found, "completed")
+                return going
             if corrupt is not None:
                 found.queue[0].corrupt(corrupt)
             if tear is not None:
                 found.queue[0].tear(tear)
+            if order == "reversed":
+                found.queue.reverse()
             found.going = True
             self._let_go(found.queue[0])
             return [held.announced.identity.write for held in found.queue]
@@ -171,18 +95,37 @@ class Book:
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held, as TCP loses it: by a reset of the writer's connection. The rule ends."""
+        return self._lose(hold, both_ends=False)
+
+    def reset_connections(self, hold: str) -> list[str]:
+        """Lose what is held by a reset of its connections at both ends. The rule ends."""
+        return self._lose(hold, both_ends=True)
+
+    def _lose(self, hold: str, *, both_ends: bool) -> list[str]:
         with self._lock:
             found = self._close(hold)
-            lost = [] if found.going else list(found.queue)
+            lost = [] if found.going or found.delays is not None else list(found.queue)
+            how = {"reset": True} if both_ends else {}
+            if lost and found.action == LOSES_COMPLETION:
+                self._tell(found, "lost", both_ends=both_ends, **how)
+                return [held.announced.identity.write for held in lost]
             for held in lost:
-                held.lose()
-                held.lost = True
                 found.queue.remove(held)
-                held.announced.record(self._recorder, "dropped", hold)
-                held.told.set()
+                held.announced.record(self._recorder, "dropped", hold, **how)
+                held.end(both_ends=both_ends)
             return [held.announced.identity.write for held in lost]
 
-    def _close(self, hold: str) -> _Hold:
+    def _tell(self, found: Hold, what: str, *, both_ends: bool = False, **how: bool) -> None:
+        """Tell the writers of landed writes that they have completed, or reset them."""
+        while found.queue:
+            held = found.queue.popleft()
+            held.announced.record(self._recorder, "told", held.hold, **{"as": what}, **how)
+            if what == "lost":
+                held.end(both_ends=both_ends)
+            else:
+                held.told.set()
+
+    def _close(self, hold: str) -> Hold:
         if hold not in self._holds:
             raise LabError(f"no hold {hold!r} at the wire gate; armed here: {', '.join(self._holds) or 'none'}")
         self._lanes.disarm(hold)
@@ -228,23 +171,55 @@ class Book:
                 del self._announced[address, size]
             return announced
 
-    def stop(
-        self,
-        announced: Announced,
-        go: Callable[[], None],
-        lose: Callable[[], None],
-        payload: memoryview | None = None,
-    ) -> Held | None:
-        """The whole write is here: hold it, or None if its hold is over."""
+    def _open_hold(self, announced: Announced) -> Hold | None:
+        hold = self._holds.get(announced.hold or "")
+        return hold if hold is not None and hold.open else None
+
+    def stops(self, announced: Announced) -> bool:
+        """Whether this write is to stop; what only passes under a rule is recorded as such."""
         with self._lock:
-            hold = self._holds.get(announced.hold or "")
-            if hold is None or not hold.open or announced.hold is None:
+            hold = self._open_hold(announced)
+            if hold is not None and hold.action == PASSES:
+                announced.record(self._recorder, "passed", announced.hold)
+            return hold is not None and hold.action in STOPS
+
+    def stop(
+        self, announced: Announced, go: Callable[[], None], lose: Lose, payload: memoryview | None = None
+    ) -> Held | None:
+        """The whole write is here: hold it, or None if its hold is over.
+
+        The writer of a `ghost` is reset at once and the write kept; of a `fail` it is lost at once.
+        """
+        with self._lock:
+            hold = self._open_hold(announced)
+            if hold is None or announced.hold is None:
                 return None
             held = Held(announced, announced.hold, go, lose, payload)
-            hold.queue.append(held)
+            about: dict[str, Any] = {"action": hold.action} if hold.action != "hold" else {}
+            if hold.delays is not None:
+                held.delay_ms = about["delay_ms"] = next(hold.delays)
             # under the lock, so that no release can be recorded before it
-            announced.record(self._recorder, "held", announced.hold)
+            held.since_ns = announced.record(self._recorder, "held", announced.hold, **about).mono_ns
+            if hold.action == "fail":
+                announced.record(self._recorder, "dropped", announced.hold)
+                held.end()
+                return held
+            hold.queue.append(held)
+            if hold.action == "ghost":
+                held.orphan = True
+                lose(False)
             return held
+
+    def wait(self, held: Held) -> bool:
+        """Until it is let go, or its delay is over; False if it was lost."""
+        if held.delay_ms is not None:
+            due_ns = held.since_ns + round(held.delay_ms * 1e6)
+            while (left_ns := due_ns - time.monotonic_ns()) > 0:
+                time.sleep(left_ns / 1e9)  # the delay that was asked for
+            with self._lock:
+                held.announced.record(self._recorder, "released", held.hold)
+                held.told.set()
+        return held.goes_on()
 
     def settle(self, held: Held, kind: str, data: Mapping[str, Any]) -> None:
         """A released write has landed or failed: record it, and let the next one of its hold go.
@@ -252,8 +227,21 @@ class Book:
         Under one lock, so that nobody who hears of it still finds the write held.
         """
         with self._urgently(), self._lock:
-            queue = self._holds[held.hold].queue
-            queue.remove(held)
+            hold = self._holds[held.hold]
+            hold.queue.remove(held)
             held.announced.record(self._recorder, kind, held.hold, **data)
-            if queue:
-                self._let_go(queue[0])
+            if hold.queue and hold.delays is None:
+                self._let_go(hold.queue[0])
+
+    def land(self, announced: Announced, kind: str, data: Mapping[str, Any], lose: Lose) -> Held | None:
+        """A write that did not stop has landed or failed: record it, and hold its status if a hold asks for that."""
+        with self._urgently(), self._lock:
+            hold = self._open_hold(announced)
+            mine = announced.hold if hold is not None and hold.action not in STOPS else None
+            announced.record(self._recorder, kind, mine, **data)
+            if hold is None or mine is None or hold.action != LOSES_COMPLETION or kind != "landed":
+                return None
+            announced.record(self._recorder, "withheld", mine)
+            held = Held(announced, mine, lambda: None, lose)
+            hold.queue.append(held)
+            return held

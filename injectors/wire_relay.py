@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import struct
 from contextlib import suppress
 from typing import Any
 
 from injectors import entry
-from injectors.tally import Counts, Tally, add
-from injectors.wire_book import Announced, Book, Held
+from injectors.tally import RESET_ON_CLOSE, Counts, Tally, add
+from injectors.wire_book import Book
+from injectors.wire_held import Announced, Held
 from racelab.evidence.recorder import Recorder
 from racelab.transport import sockets
 from racelab.transport.tcp_layout import ACKNOWLEDGED_WRITE, HEADER, PROTOCOL_2, STATUS, STATUS_MAGIC, WRITE
@@ -25,7 +25,6 @@ ONE_CALL_BYTES_MAX = 256 << 10
 
 _PIPE_BYTES = 1 << 20
 _SPLICE_MOVE, _SPLICE_MORE = 1, 4
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class End(Tally):
@@ -71,7 +70,7 @@ class End(Tally):
         self.finish()
         if reset:
             with suppress(OSError):
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.socket.close()
 
 
@@ -133,7 +132,8 @@ class Relay:
         announced = self.book.arrive(address, size)
         if not opcode & WRITE:
             return self._read(size, opcode)
-        if announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE:
+        wanted = announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE
+        if wanted and announced is not None and self.book.stops(announced):
             return self._wanted_write(announced, size)
         try:
             passed = self._forward_payload(size)
@@ -162,8 +162,8 @@ class Relay:
             nonlocal sent
             sent = self.target.send_at_once(whole)
 
-        held = self.book.stop(announced, go, lambda: self.writer.close(reset=True), whole[HEADER.size :])
-        if held is not None and not held.goes_on():
+        held = self.book.stop(announced, go, self._lose, whole[HEADER.size :])
+        if held is not None and not self.book.wait(held):
             return False
         if held is not None and held.torn is not None:
             return self._tear(held, whole[: HEADER.size + held.torn])
@@ -173,6 +173,11 @@ class Relay:
         except OSError as error:
             broken = f"the target is gone: {entry.reason(error)}"
         return self._finish(announced, held, ACKNOWLEDGED_WRITE, broken)
+
+    def _lose(self, both_ends: bool) -> None:
+        self.writer.close(reset=True)
+        if both_ends:
+            self.target.close(reset=True)
 
     def _tear(self, held: Held, part: memoryview) -> bool:
         """Let the first part of a write go and end its stream there; its writer gets a reset.
@@ -207,10 +212,12 @@ class Relay:
             outcome = Outcome(f"the target refused it with code {code}" if code else None, code)
         if held is not None:
             self.book.settle(held, outcome.kind, outcome.data)
-            if sockets.info(self.writer.socket).peer_finished:
+            if held.orphan or sockets.info(self.writer.socket).peer_finished:
                 return False  # its writer has gone meanwhile
         elif announced is not None:
-            announced.record(self.recorder, outcome.kind, None, **outcome.data)
+            withheld = self.book.land(announced, outcome.kind, outcome.data, self._lose)
+            if withheld is not None and not withheld.goes_on():
+                return False
         return self._answer(outcome)
 
     def _answer(self, outcome: Outcome) -> bool:

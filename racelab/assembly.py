@@ -17,17 +17,17 @@ from typing import Any
 import msgspec
 
 from racelab import registry, scenario
+from racelab.abilities import check_mechanisms
 from racelab.conductor.conductor import Conductor, Recording, probe_request
-from racelab.errors import LabError, UsageError
+from racelab.errors import LabError
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.result import Checker
-from racelab.gates import Injector
 from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
 from racelab.report.page import write as write_report
 from racelab.results import RunFolder, environment, new_folder
-from racelab.scenario import PROBE, Await, Drop, Hold, Request, Scenario, Step, Submit
+from racelab.scenario import PROBE, Await, Request, Scenario, Step, Submit
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
 from racelab.transport.softhca import SIMULATED
@@ -79,55 +79,6 @@ class Outcome:
     exit_code: int
     folder: RunFolder
     seconds: list[float] = field(default_factory=list)
-
-
-def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, dict[str, Any]]:
-    """For each hold, which gate holds it, at which stage, by which real mechanism and for how long.
-
-    Raises:
-        UsageError: no installed injector can do what a hold asks for.
-    """
-    mechanisms = {}
-    for hold in wanted.holds().values():
-        gate = _gate(hold, injectors)
-        _check_ability(hold, gate)
-        mechanism = gate.mechanisms.get(hold.mechanism)
-        if mechanism is None:
-            raise UsageError(
-                f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
-                next=f"one of: {', '.join(gate.mechanisms)}",
-            )
-        if wanted.corrupted(hold.id) is not None and not gate.corrupts:
-            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot change a byte", next="use the tcp transport")
-        if not gate.drops and any(isinstance(step, Drop) and step.hold == hold.id for step in wanted.steps):
-            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot lose a write", next="use another cluster")
-        if wanted.torn(hold.id) is not None and not gate.tears:
-            raise UsageError(f"hold {hold.id}: gate {gate.name} cannot tear a write", next="use the tcp transport")
-        mechanisms[hold.id] = {
-            "gate": gate.name,
-            "stage": gate.stage,
-            "payload": hold.payload or gate.payload,
-            "mechanism": hold.mechanism,
-            **msgspec.to_builtins(mechanism),
-        }
-    return mechanisms
-
-
-def _check_ability(hold: Hold, gate: Injector) -> None:
-    if hold.action not in gate.actions or hold.payload not in (None, gate.payload, *gate.payloads):
-        asked = hold.action if hold.action not in gate.actions else f"payload {hold.payload}"
-        raise UsageError(
-            f"hold {hold.id}: gate {gate.name} knows no {asked}",
-            next="use a cluster whose transport is rdma, such as --cluster softhca",
-        )
-
-
-def _gate(hold: Hold, injectors: list[Injector]) -> Injector:
-    subject = "write" if hold.write is not None else "message"
-    for injector in injectors:
-        if injector.subject == subject:
-            return injector
-    raise UsageError(f"hold {hold.id}: no installed injector holds a {subject}", next="racelab list injectors")
 
 
 class Workbench:

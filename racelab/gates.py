@@ -4,14 +4,16 @@ An injector is found through the entry point group `racelab.injectors`. Its gate
 of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to the conductor with
 `racelab.channel.link.Link` (token in the environment variable RACELAB_TOKEN) and answers:
 
-    arm(hold, match, count)     watch for the next `count` things that agree with `match`; `action` and
-                                `payload` follow where a hold asks for them, and the gate has them
-    release(hold)               end a hold: what it holds goes on, in the order in which it stopped
+    arm(hold, match, count)     watch for the next `count` things (0: all) that agree with `match`; `action`,
+                                `payload`, and for a delay `ms` and `seed` (racelab.delays), follow where a
+                                step asks for them, and the gate has them
+    release(hold)               end a hold: what it holds goes on, in the order in which it stopped; what it
+                                delays goes on when its time has come
     release(hold, corrupt)      the same, with the byte at offset `corrupt` of the first held write changed
-                                (a gate that `corrupts`)
     release(hold, tear)         the same, with all but the first `tear` bytes of the first held write lost
-                                (a gate that `tears`)
+    release(hold, order)        the same, "reversed": what stopped last goes first
     drop(hold)                  end a hold: what it holds is lost, as the transport would lose it
+    reset_connections(hold)     end a hold: the connections of what it holds are reset at both ends
     reset(incarnation)          forget rules that did not fire; answer what is still held
     count()                     record a `counted` event: own byte counts beside the kernel's
 
@@ -44,7 +46,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `transports` are those whose data path it stands in; without any it is not in a data path. One that
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
     `actions` and `payloads` are those that it can be asked for besides holding with its own payload; actions that are
-    `only_simulated` need a simulated device. It may be unable to lose what it holds (`drops`). With `machines` it has
+    `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there. With `machines` it has
     a place in those alone.
     """
 
@@ -59,9 +61,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     preloads: bool = False
     actions: tuple[str, ...] = ("hold",)
     payloads: tuple[str, ...] = ()
-    corrupts: bool = False
-    tears: bool = False
-    drops: bool = True
+    ends: tuple[str, ...] = ("release", "drop")
     machines: tuple[str, ...] = ()
     only_simulated: tuple[str, ...] = ()
 

@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from racelab import documents, registry, scenario
-from racelab.assembly import Audience, Order, Outcome, Workbench, check_mechanisms, open_workbench, run_order
+from racelab.abilities import check_mechanisms
+from racelab.assembly import Audience, Order, Outcome, Workbench, open_workbench, run_order
 from racelab.errors import UsageError
 from racelab.evidence import history
 from racelab.importing import import_counterexample

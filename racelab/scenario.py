@@ -8,7 +8,6 @@ steps that come several times (racelab.repeats).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +17,22 @@ import yaml
 from racelab import documents, repeats
 from racelab.errors import DocumentError
 from racelab.races import RACES
+from racelab.step_problems import problems
 from racelab.steps import (
     VERBS,
     Abort,
     Advance,
+    Armed,
     Await,
+    Delay,
     Drop,
+    Duplicate,
     Expect,
     Hold,
     MessageMatch,
+    Pass,
     Release,
+    Reset,
     Step,
     Submit,
     WriteMatch,
@@ -107,9 +112,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """by policy; `ledger less GUARD` where the removal of another guard than its own changes the verdict,
     `POLICY CONTROL` where a control is not clean (racelab.campaign.controls)"""
 
-    def holds(self) -> dict[str, Hold]:
-        """Every hold by its id."""
-        return {step.id: step for step in self.steps if isinstance(step, Hold)}
+    def holds(self) -> dict[str, Armed]:
+        """Every step that arms a gate, by its id."""
+        return {step.id: step for step in self.steps if isinstance(step, Armed)}
 
     def timeout_ms(self, request: str) -> int:
         """How long the client of a request waits, on the virtual clock."""
@@ -123,13 +128,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     def corrupted(self, hold: str) -> int | None:
         """Which byte of what is held under `hold` is changed when it is released, if one is."""
-        steps = (step for step in self.steps if isinstance(step, Release) and step.hold == hold)
-        return next((step.corrupt for step in steps), None)
+        return self._release(hold).corrupt
 
     def torn(self, hold: str) -> int | None:
         """After how many bytes what is held under `hold` breaks off when it is released, if it does."""
+        return self._release(hold).tear
+
+    def reversed(self, hold: str) -> bool:
+        """Whether what stops last under `hold` goes first when it is released."""
+        return self._release(hold).order == "reversed"
+
+    def _release(self, hold: str) -> Release:
         steps = (step for step in self.steps if isinstance(step, Release) and step.hold == hold)
-        return next((step.tear for step in steps), None)
+        return next(steps, Release(hold=hold))
 
 
 def load(path: str | Path) -> Scenario:
@@ -214,7 +225,7 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
     if not isinstance(value, dict):
         value = {msgspec.structs.fields(kind)[0].encode_name: value}
     nested: dict[str, Any] = {}
-    if kind is Hold:
+    if issubclass(kind, Armed):
         for key, match in (("write", WriteMatch), ("message", MessageMatch)):
             if key in value:
                 nested[key] = document.build(match, value[key], *place, key)
@@ -231,30 +242,22 @@ def _check(
     steps: list[Placed],
 ) -> None:
     """Names that dangle and sizes that cannot be."""
-    holds: dict[str, Hold] = {}
+    holds: dict[str, Armed] = {}
     for step, place in steps:
         if step is None:
             continue
         for name in _requests_named(step):
             if name not in requests:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
-        if isinstance(step, Hold):
-            if (step.write is None) == (step.message is None):
-                document.problem("a hold takes one of 'write' and 'message'", *place)
+        if isinstance(step, Armed):
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)
             holds[step.id] = step
         named = getattr(step, "hold", None)
         if named is not None and named not in holds:
             document.problem(f"no hold {named!r} before this step", *place)
-        if isinstance(step, Release):
-            for problem in _problems_of(step, holds.get(step.hold)):
-                document.problem(problem, *place)
-        if isinstance(step, Expect) and (step.claim == "reuses") != (step.of is not None):
-            document.problem("'of' goes with the claim 'reuses', and only with it", *place)
-        for key in ("count", "ms"):
-            if getattr(step, key, 1) < 1:
-                document.problem(f"{key} must be at least 1", *place)
+        for problem in problems(step, holds.get(named or "")):
+            document.problem(problem, *place)
     if PROBE in requests:
         document.problem(f"the name {PROBE!r} is kept for the request that follows the drain", "requests", PROBE)
     race = data.get("race")
@@ -265,23 +268,6 @@ def _check(
         document.problem(f"no request {victim!r} under requests", "victim")
     if lab is not None:
         _check_sizes(document, lab, requests)
-
-
-def _problems_of(step: Release, hold: Hold | None) -> Iterator[str]:
-    """What cannot be done to what is held when it goes on."""
-    of_writes = hold is None or hold.write is not None
-    if step.corrupt is not None:
-        if not of_writes:
-            yield "only a held write can be released with a byte changed"
-        if step.corrupt < 0:
-            yield "corrupt is an offset from the write's first byte: 0 at least"
-    if step.tear is not None:
-        if not of_writes:
-            yield "only a held write can be torn"
-        if step.tear < 1:
-            yield "tear is how many bytes arrive before the rest is lost: 1 at least"
-        if step.corrupt is not None:
-            yield "a write is released with 'corrupt' or with 'tear', and not with both"
 
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
@@ -305,7 +291,7 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
 
 def _requests_named(step: Step) -> list[str]:
     names = [getattr(step, "request", None), getattr(step, "of", None)]
-    if isinstance(step, Hold):
+    if isinstance(step, Armed):
         names.append(getattr(step.write or step.message, "request", None))
     return [name for name in names if name is not None and name != PROBE]
 
@@ -342,13 +328,18 @@ def _without_defaults(struct: msgspec.Struct) -> dict[str, Any]:
 __all__ = [
     "Abort",
     "Advance",
+    "Armed",
     "Await",
+    "Delay",
     "DocumentError",
     "Drop",
+    "Duplicate",
     "Expect",
     "Hold",
     "MessageMatch",
+    "Pass",
     "Release",
+    "Reset",
     "Scenario",
     "Step",
     "Submit",

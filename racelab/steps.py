@@ -1,8 +1,9 @@
 """The steps of a schedule: one struct a verb, and how each reads aloud.
 
     submit / abort / advance   act on the system as a client or operator would
-    hold                       arm a gate for the writes or messages that match
-    release / drop             let a held thing go, or lose it as its transport would
+    hold                       arm a gate: what matches stops in the network until it is let go
+    pass / delay / duplicate   arm a gate: what matches passes and is counted, comes later, comes once more
+    release / drop / reset     let a held thing go, lose it as its transport would, or end its connection
     await                      wait until the system itself reports an event
     expect                     a claim about the state at this point
 
@@ -16,15 +17,22 @@ from typing import Any, Literal
 
 import msgspec
 
+from racelab import delays
+
 
 class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which one-sided writes: those whose published identity agrees in every field given."""
+    """Which one-sided writes: those whose published identity agrees in every field given.
+
+    `bytes` is a range [start, end) within the page's layer: writes that touch it.
+    """
 
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
     layer: int | None = None
+    rank: int | None = None
     page: int | None = None
+    bytes: tuple[int, int] | None = None
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -58,12 +66,11 @@ class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
     ms: int
 
 
-class Hold(_Step, frozen=True, kw_only=True, rename="kebab", tag="hold"):
-    """Arm a gate: the next `count` matching things stop in the network until let go.
+class Armed(_Step, frozen=True, kw_only=True, rename="kebab"):
+    """A gate is armed: what becomes of the next `count` things that match is the verb's own to say.
 
-    `action` says what their sender learns meanwhile (docs/rdma.md): of a `ghost` that it failed, although
-    its packets are still on their way; of `fail` that it failed, and it did. `payload` is that of the
-    gate if it is left out. A gate need not know them all.
+    `mechanism` is what in a real network could do it (`racelab list injectors`). `action` and `payload`
+    are what the gate is asked for; a gate need not know them all.
     """
 
     id: str
@@ -71,8 +78,58 @@ class Hold(_Step, frozen=True, kw_only=True, rename="kebab", tag="hold"):
     message: MessageMatch | None = None
     count: int = 1
     mechanism: str = "congestion"
-    action: Literal["hold", "ghost", "fail"] = "hold"
-    payload: Literal["at-hold", "at-release"] | None = None
+    action: str = "hold"
+    payload: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """What the gate has to be one for."""
+        return "write" if self.write is not None else "message"
+
+    @property
+    def goes_by_itself(self) -> bool:
+        """Whether what matches waits for no step."""
+        return self.action in ("pass", "delay")
+
+
+class Hold(Armed, frozen=True, kw_only=True, rename="kebab", tag="hold"):
+    """The next `count` matching things stop in the network until let go.
+
+    `action` says what their sender learns meanwhile: of a `ghost` that it failed, although its bytes are
+    still on their way; of `fail` that it failed, and it did; of `lose-completion` nothing, although it
+    has landed. `payload` is that of the gate if it is left out.
+    """
+
+    action: Literal["hold", "ghost", "fail", "lose-completion"] = "hold"
+    payload: Literal["at-hold", "at-release", "reread"] | None = None
+
+
+class Pass(Armed, frozen=True, kw_only=True, rename="kebab", tag="pass"):
+    """A control: what matches goes the way of a held thing without stopping. `count` 0 is all of it."""
+
+    count: int = 0
+    action: Literal["pass"] = "pass"
+    payload: None = None
+
+
+class Delay(Armed, frozen=True, kw_only=True, rename="kebab", tag="delay"):
+    """What matches comes later, by draws from a distribution (racelab.delays). `count` 0 is all of it.
+
+    A perturbation: what order comes of it nobody knows beforehand, and no step may count on one.
+    """
+
+    ms: dict[str, float | list[float]]
+    count: int = 0
+    action: Literal["delay"] = "delay"
+    payload: None = None
+
+
+class Duplicate(Armed, frozen=True, kw_only=True, rename="kebab", tag="duplicate"):
+    """The next `count` matching messages pass, and a copy of each stops until it is let go."""
+
+    mechanism: str = "lost-acknowledgement"
+    action: Literal["duplicate"] = "duplicate"
+    payload: None = None
 
 
 class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
@@ -80,16 +137,24 @@ class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
 
     With `corrupt` the byte at that offset of the first held write is another one when it goes on. No
     link does that unnoticed, so a run with it is labelled `synthetic`. With `tear` the first held write
-    breaks off after so many bytes: its connection ends there, and the rest is lost.
+    breaks off after so many bytes: its connection ends there, and the rest is lost. With `order: reversed`
+    what stopped last goes first.
     """
 
     hold: str
     corrupt: int | None = None
     tear: int | None = None
+    order: Literal["reversed"] | None = None
 
 
 class Drop(_Step, frozen=True, kw_only=True, rename="kebab", tag="drop"):
     """Everything stopped under a hold is lost: a message vanishes, a write's connection is reset."""
+
+    hold: str
+
+
+class Reset(_Step, frozen=True, kw_only=True, rename="kebab", tag="reset"):
+    """The connections on which a hold's writes stopped are reset at both ends, and the writes lost with them."""
 
     hold: str
 
@@ -117,13 +182,18 @@ class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
     of: str | None = None
 
 
-Step = Submit | Abort | Advance | Hold | Release | Drop | Await | Expect
+Step = Submit | Abort | Advance | Hold | Pass | Delay | Duplicate | Release | Drop | Reset | Await | Expect
 
-_KINDS: tuple[type[Step], ...] = (Submit, Abort, Advance, Hold, Release, Drop, Await, Expect)
+_KINDS: tuple[type[Step], ...] = (
+    *(Submit, Abort, Advance),
+    *(Hold, Pass, Delay, Duplicate),
+    *(Release, Drop, Reset),
+    *(Await, Expect),
+)
 VERBS: dict[str, type[Step]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 
 
-def verb(step: Step) -> str:
+def verb(step: _Step) -> str:
     """The word that starts a step in YAML."""
     return str(step.__struct_config__.tag)
 
@@ -131,11 +201,8 @@ def verb(step: Step) -> str:
 def read_aloud(step: Step) -> str:
     """One line for people: `hold w1: writes of r1 (4 of them)`."""
     match step:
-        case Hold(write=WriteMatch() as write):
-            how = f", as {step.action}" if step.action != "hold" else ""
-            return f"hold {step.id}: {step.count} write(s) with {_fields(write)}{how}"
-        case Hold(message=MessageMatch() as message):
-            return f"hold {step.id}: {step.count} message(s) with {_fields(message)}"
+        case Armed():
+            return f"{verb(step)} {step.id}: {_armed(step)}"
         case Await(event="held", hold=str() as hold):
             return f"await held: everything that {hold} asked for"
         case Await():
@@ -152,17 +219,38 @@ def read_aloud(step: Step) -> str:
             return f"release {step.hold} with byte {offset:,} changed"
         case Release(tear=int() as size):
             return f"release {step.hold}, torn after {size:,} bytes"
+        case Release(order="reversed"):
+            return f"release {step.hold}, the last one first"
         case Release() | Drop():
             return f"{verb(step)} {step.hold}"
-        case Hold():
-            return f"hold {step.id}: nothing"
+        case Reset():
+            return f"reset the connections of {step.hold}"
+
+
+def _armed(step: Armed) -> str:
+    """`4 write(s) with request r1, as ghost`."""
+    match = step.write or step.message
+    if match is None:
+        return "nothing"
+    many = f"{step.count}" if step.count else "every"
+    things = f"{many} {step.subject}(s) with {_fields(match)}" if _fields(match) else f"{many} {step.subject}(s)"
+    if isinstance(step, Delay):
+        return f"{things}, {delays.in_words(step.ms)}"
+    if step.action not in ("hold", verb(step)):
+        things += f", as {step.action}"
+    return things + (f", payload {step.payload}" if step.payload is not None else "")
 
 
 def _fields(struct: msgspec.Struct, skip: tuple[str, ...] = ()) -> str:
     values = msgspec.to_builtins(struct)
     defaults = defaults_of(type(struct))
     shown = [key for key in values if key in defaults and key not in skip and values[key] != defaults[key]]
-    return ", ".join(f"{key} {values[key]}" for key in shown)
+    return ", ".join(f"{key} {_shown(values[key])}" for key in shown)
+
+
+def _shown(value: Any) -> str:
+    """A value on one line; a range as `0-4096`."""
+    return "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @cache

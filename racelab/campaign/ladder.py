@@ -13,7 +13,8 @@ import msgspec
 from rich.table import Table
 
 from racelab import registry
-from racelab.assembly import Audience, Order, check_mechanisms, open_workbench, run_order
+from racelab.abilities import check_mechanisms
+from racelab.assembly import Audience, Order, open_workbench, run_order
 from racelab.doctor import diagnose
 from racelab.errors import UsageError
 from racelab.lab.cluster import Cluster, load

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from racelab.abilities import gate_for
 from racelab.conductor.witness import Witness
+from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
 from racelab.evidence.events import Event
 from racelab.gates import Injector
@@ -23,12 +25,14 @@ from racelab.scenario import (
     PROBE,
     Abort,
     Advance,
+    Armed,
     Await,
+    Delay,
     Drop,
     Expect,
-    Hold,
     Release,
     Request,
+    Reset,
     Scenario,
     Step,
     Submit,
@@ -37,7 +41,7 @@ from racelab.scenario import (
 )
 
 AWAIT_BOUND_S = 20.0
-_ACTS = (Submit, Abort, Advance, Release, Drop)
+_ACTS = (Submit, Abort, Advance, Release, Drop, Reset)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
 ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped")
@@ -163,12 +167,14 @@ class Conductor:
                 return Outcome("met", "decode took the abort")
             case Advance():
                 return self._advance(step.ms)
-            case Hold():
+            case Armed():
                 return self._arm(step)
             case Release():
-                return self._let_go(step.hold, "release", corrupt=step.corrupt, tear=step.tear)
+                return self._let_go(step.hold, "release", corrupt=step.corrupt, tear=step.tear, order=step.order)
             case Drop():
                 return self._let_go(step.hold, "drop")
+            case Reset():
+                return self._let_go(step.hold, "reset_connections")
             case Await():
                 return self._await(step)
             case Expect():
@@ -196,23 +202,23 @@ class Conductor:
         if self._fire(ms):
             self._settle()
 
-    def _arm(self, step: Hold) -> Outcome:
+    def _arm(self, step: Armed) -> Outcome:
         match = {name: value for name, value in _fields(step).items() if value is not None}
         more: dict[str, Any] = {"action": step.action} if step.action != "hold" else {}
         more |= {"payload": step.payload} if step.payload is not None else {}
+        more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
             self.hub.call("prefill", "arm_lane", hold=step.id, match=match, count=step.count)
         self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
-    def _gate(self, step: Hold) -> Injector:
-        subject = "write" if step.write is not None else "message"
-        return next(gate for gate in self.lab.gates.values() if gate.subject == subject)
+    def _gate(self, step: Armed) -> Injector:
+        return gate_for(step, list(self.lab.gates.values()))
 
     # -- letting go
 
-    def _let_go(self, hold: str, how: str, **change: int | None) -> Outcome:
+    def _let_go(self, hold: str, how: str, **change: int | str | None) -> Outcome:
         """End a hold: what it holds is released (perhaps with a change) or dropped, and has arrived when this returns.
 
         Nothing more stops under it. The receiver looks at the target of each held write before and after.
@@ -221,18 +227,21 @@ class Conductor:
             return Outcome("failed", f"claim: {hold} has been let go already")
         self._open.remove(hold)
         step = self.scenario.holds()[hold]
-        held = self.witness.held(hold)
+        held = [] if step.goes_by_itself else self.witness.held(hold)
         if step.write is not None:
             disarmed = self.hub.send("prefill", "disarm_lane", hold=hold)
             self._look(held, "before-release")
             self.hub.collect(disarmed, "prefill", "disarm_lane")
-        wanted = {name: value for name, value in change.items() if value is not None}
+        wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
+        if step.goes_by_itself:
+            return Outcome("met", "nothing more is watched for; what is under way goes on")
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")
         waiting = {event.data["what"] for event in held}
+        ends = ("told",) if step.action == "lose-completion" else ARRIVED
         outcome = self._wait(
-            lambda: self._last_arrival(hold) if waiting <= self.witness.gone(hold, ARRIVED) else None,
+            lambda: self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None,
             f"what {hold} held to arrive",
             at_rest_ends=False,
         )
@@ -240,9 +249,9 @@ class Conductor:
             self._look(held, "after-landing")
         return outcome
 
-    def _last_arrival(self, hold: str) -> Event:
+    def _last(self, hold: str, kinds: tuple[str, ...]) -> Event:
         return max(
-            (event for kind in ARRIVED for event in self.witness.of(kind) if event.data["hold"] == hold),
+            (event for kind in kinds for event in self.witness.of(kind) if event.data["hold"] == hold),
             key=lambda event: event.hlc,
         )
 
@@ -357,7 +366,7 @@ def probe_request(scenario: Scenario) -> Request:
     return Request(prompt_tokens=max(2, scenario.lab.page_tokens // 2 + 1), new_tokens=1, salt=PROBE)
 
 
-def _fields(step: Hold) -> dict[str, object]:
+def _fields(step: Armed) -> dict[str, object]:
     match = step.write or step.message
     assert match is not None
     return {name: getattr(match, name) for name in match.__struct_fields__}

@@ -8,7 +8,7 @@ the conductor in any order, so each thing keeps what is known of it rather than 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from racelab.evidence.events import Event
 
@@ -17,7 +17,8 @@ _ENDS = frozenset({"received", "completed"})
 _STOPS = frozenset({"held"})
 _GOES_ON = frozenset({"released"})
 _ARRIVES = frozenset({"landed", "torn", "unlanded", "dropped", "delivered"})
-_WATCHED = _STARTS | _ENDS | _STOPS | _GOES_ON | _ARRIVES
+_NEWS = frozenset({"withheld", "told"})
+_WATCHED = _STARTS | _ENDS | _STOPS | _GOES_ON | _ARRIVES | _NEWS
 
 
 class Flight:
@@ -25,19 +26,29 @@ class Flight:
 
     def __init__(self) -> None:
         self._known: dict[str, set[str]] = defaultdict(set)
+        self._received: Counter[str] = Counter()
+        self._copies: Counter[str] = Counter()
         self.under_way: set[str] = set()
 
     def see(self, event: Event) -> None:
         """Take note of an event."""
         if event.kind not in _WATCHED or _goes_on_in_the_transport(event):
             return
+        if event.kind == "delivered" and "of" in event.data:
+            self._copies[event.data["of"]] += 1
         for thing in _things(event):
             known = self._known[thing]
             known.add(event.kind)
-            if _moves(known):
+            self._received[thing] += event.kind == "received"
+            if _moves(known) or self._copy_moves(thing):
                 self.under_way.add(thing)
             else:
                 self.under_way.discard(thing)
+
+    def _copy_moves(self, thing: str) -> bool:
+        """Whether a copy of a message has left its gate and has not been received beside the message itself."""
+        copies = self._copies[thing]
+        return bool(copies) and self._received[thing] <= copies
 
 
 def _goes_on_in_the_transport(event: Event) -> bool:
@@ -53,11 +64,15 @@ def _things(event: Event) -> list[str]:
             return list(event.data["writes"])
         case "sent" | "received":
             return [event.data["id"]]
+        case "delivered" if "of" in event.data:
+            return [event.data["what"], event.data["of"]]
         case _:
             return [event.data["what"]]
 
 
 def _moves(known: set[str]) -> bool:
+    if "withheld" in known and "told" not in known:
+        return False
     if known & _STOPS and not known & (_GOES_ON | _ARRIVES):
         return False
     if known & _GOES_ON and not known & _ARRIVES:

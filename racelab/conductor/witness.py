@@ -46,8 +46,8 @@ class Witness:
         return None
 
     def held(self, hold: str) -> list[Event]:
-        """What stopped under a hold, in order."""
-        return [event for event in self.of("held") if event.data["hold"] == hold]
+        """What stopped under a hold, in order: the thing itself, or the news that it has landed."""
+        return [event for kind in ("held", "withheld") for event in self.of(kind) if event.data["hold"] == hold]
 
     def gone(self, hold: str, kinds: Iterable[str]) -> set[str]:
         """Of the things held, those with an event of one of `kinds`."""

@@ -15,7 +15,10 @@ from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number
 from racelab.evidence.writes import Writes
 
-_AT_A_GATE = ("held", "released", "landed", "torn", "delivered", "dropped", "unlanded")
+_AT_A_GATE = (
+    *("held", "released", "landed", "torn", "delivered", "dropped", "unlanded"),
+    *("passed", "withheld", "told"),
+)
 _OWNER = ("request", "attempt")
 _TICKET = (*_OWNER, "page", "gen")
 

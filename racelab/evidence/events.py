@@ -120,12 +120,18 @@ KINDS: dict[str, Kind] = {
     "released": Kind("a held thing goes on", ("hold", "what")),
     "landed": Kind("the target applied a gated write and said so", ("hold", "what", "address", "bytes", "code")),
     "delivered": Kind("a held message reached its subscriber's link", ("hold", "what")),
-    "dropped": Kind("a held thing was lost", ("hold", "what")),
+    "dropped": Kind("a held thing was lost; `reset` if its connection ended at both ends", ("hold", "what")),
     "torn": Kind(
         "a gated write broke off: the target took its first `tear` bytes, the rest is lost",
         ("hold", "what", "address", "bytes", "tear"),
     ),
     "unlanded": Kind("a gated write could not be delivered to the target", ("hold", "what", "why")),
+    "passed": Kind("an armed gate saw it and let it pass: a control", ("hold", "what")),
+    "withheld": Kind("a write has landed, and its writer is not told", ("hold", "what")),
+    "told": Kind(
+        "what the writer of a withheld write is told after all: that it `completed`, or was `lost`",
+        ("hold", "what", "as"),
+    ),
     "counted": Kind("the gate's own byte counts beside the kernel's", ("gate", "counts")),
     # queue pairs of an RDMA transport, as the verbs gate sees them
     "queue-pair": Kind("a queue pair's state, or its end", ("owner", "device", "qp", "state", "peer")),

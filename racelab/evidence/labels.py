@@ -16,11 +16,13 @@ from bisect import bisect_right
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
-from racelab.scenario import Hold, Lab
+from racelab.scenario import Armed, Lab
 
 WHAT_CHECKSUMS_DO = "every link and TCP itself find a single changed byte, and only hosts and middleboxes can leave one"
 """A one's complement sum differs for every single changed byte (RFC 1071). What changes bytes in memory,
 before the sum is taken or after it was compared, is not found (Stone and Partridge, SIGCOMM 2000)."""
+
+WHAT_QOS_0_DOES = "a broker delivers what is sent at QoS 0 once at most (MQTT 3.1.1, 4.3.1)"
 
 DEFAULT_TIMERS = "default-timers"
 SHORTENED = "shortened"
@@ -49,18 +51,22 @@ def label(history: History) -> str:
     return f"{SHORTENED}: {', '.join(dict.fromkeys(parts))}" if parts else DEFAULT_TIMERS
 
 
-def hold_label(history: History, hold: Hold) -> str:
+def hold_label(history: History, hold: Armed) -> str:
     """The label of one hold, by the spans of what it held and by what was done to it."""
     changed = [event for event in history.by_kind["released"] if event.data["hold"] == hold.id]
     if any(event.data.get("corrupt") is not None for event in changed):
         return f"{SYNTHETIC}: hold {hold.id} changes a byte; {WHAT_CHECKSUMS_DO}"
+    if hold.action == "pass":
+        return DEFAULT_TIMERS
+    if any(event.data.get("qos") == 0 for event in history.by_kind["held"] if _under(event, hold)):
+        return f"{SYNTHETIC}: hold {hold.id} repeats a message; {WHAT_QOS_0_DOES}"
     mechanism = history.header.mechanisms.get(hold.id)
     overtaken = sum(event.data.get("overtaken", 0) for event in history.by_kind["delivered"] if _under(event, hold))
     if overtaken:
         passed = f"{overtaken} later message(s) of its topic pass"
         return f"{SYNTHETIC}: hold {hold.id} lets {passed}, and MQTT keeps their order"
     shortened: list[str] = []
-    for held in history.by_kind["held"]:
+    for held in history.of("held", "withheld"):
         if not _under(held, hold):
             continue
         lasted_ms = _lasted_ms(history, held)
@@ -76,12 +82,12 @@ def hold_label(history: History, hold: Hold) -> str:
                     f"{SYNTHETIC}: hold {hold.id} lasts {lasted_ms:,} ms, past {deadline} "
                     f"({default_ms:,} ms), and the write is not given up"
                 )
-        if _gave_up_early(history, write, lasted_ms):
+        if held.kind == "held" and _gave_up_early(history, write, lasted_ms):
             shortened.append(f"MC_TRANSFER_TIMEOUT 30000 -> {max(lasted_ms, 1)}")
     return f"{SHORTENED}: {shortened[0]}" if shortened else DEFAULT_TIMERS
 
 
-def _under(event: Event, hold: Hold) -> bool:
+def _under(event: Event, hold: Armed) -> bool:
     return bool(event.data["hold"] == hold.id)
 
 
@@ -110,7 +116,7 @@ def _sent(history: History) -> dict[str, Event]:
 
 def _over(history: History) -> dict[str, Event]:
     """Where each held thing went on or was lost."""
-    ends = history.of("released", "landed", "torn", "delivered", "dropped", "unlanded")
+    ends = history.of("released", "landed", "torn", "delivered", "dropped", "unlanded", "told")
     return {event.data["what"]: event for event in ends}
 
 
@@ -120,6 +126,8 @@ def _gave_up(write: Write) -> bool:
 
 def _gave_up_early(history: History, write: Write, lasted_ms: int) -> bool:
     """A held write that failed before its default deadline, and not by a reset: the deadline was set lower."""
+    if write.held is not None and write.held.data.get("action") == "ghost":
+        return False
     if not _gave_up(write) or write.completed is None or write.lost is not None:
         return False
     let_go = write.released is None or write.completed.hlc < write.released.hlc

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.scenario import Drop, Release, Step
+from racelab.scenario import Drop, Release, Reset, Step
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,19 @@ class Schedule:
 
     def let_go(self, hold: str, going: Event) -> Issued | None:
         """What made a held thing go: the latest release or drop step before it, or the release phase."""
-        candidates = [step for step in self.steps if isinstance(step.step, Release | Drop) and step.step.hold == hold]
+        candidates = [
+            step for step in self.steps if isinstance(step.step, Release | Drop | Reset) and step.step.hold == hold
+        ]
         for index, event in enumerate(self.phases):
             if event.data["phase"] == "release":
                 after = self.phases[index + 1] if index + 1 < len(self.phases) else None
                 candidates.append(Issued(event, after, None))
         earlier = [candidate for candidate in candidates if candidate.issued.hlc < going.hlc]
         return earlier[-1] if earlier else None
+
+    def resets(self, hold: str) -> bool:
+        """Whether a step that resets the connections of what is held was issued."""
+        return any(isinstance(step.step, Reset) and step.step.hold == hold for step in self.steps)
 
     def drops(self, hold: str) -> bool:
         """Whether a step that loses what is held was issued."""

@@ -90,7 +90,8 @@ class Write:
 
 
 GIVEN_UP = ("ghost", "fail")
-"""Actions of a gate after which the transport sends again what it was told had failed (docs/rdma.md)."""
+"""Actions of a gate after which an RDMA transport sends again what it was told had failed (docs/rdma.md); over
+TCP Mooncake gives it up with its connection."""
 
 
 class Writes:
@@ -118,7 +119,9 @@ class Writes:
 
     def _ghosts(self, history: History) -> dict[str, Write]:
         """What a gate gave up in the transport's place: the write itself went again, and its gate events are these."""
-        ghosts = {}
+        ghosts: dict[str, Write] = {}
+        if history.header.transport != "rdma":
+            return ghosts
         for event in history.by_kind["held"]:
             write = self.by_id.get(event.data["what"])
             if write is not None and event.data.get("action") in GIVEN_UP:

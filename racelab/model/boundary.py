@@ -23,6 +23,7 @@ ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "gave-up", "died"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
+        *("passed", "withheld", "told"),
         *("rails", "registration", "queue-pair", "work-request"),
     }
 )

@@ -258,8 +258,10 @@ class Replay:
             self._take(Action("Land", (write,)), event)
 
     def _dropped(self, event: Event) -> None:
-        name = event.data["what"]
+        name = event.data.get("of", event.data["what"])
         if name in self._messages:
+            if "of" in event.data:
+                return  # a copy: the message itself has passed
             self._take(Action("Lose", (self._message(event, name),)), event)
         else:
             self._posted(event, name)
@@ -285,8 +287,9 @@ class Replay:
             raise Refusal("engine bug", "it could be admitted")
 
     def _at_gate(self, event: Event) -> None:
-        if event.data["what"] in self._messages:
-            self._message(event, event.data["what"])
+        message = event.data.get("of", event.data["what"])
+        if message in self._messages:
+            self._message(event, message)
         else:
             self._posted(event, event.data["what"])
 

@@ -60,7 +60,7 @@ def short(event: Event) -> str:
     match event.kind:
         case "armed":
             return f"watches for {data['hold']}"
-        case "held" | "released" | "landed" | "torn" | "delivered" | "dropped":
+        case "held" | "released" | "landed" | "torn" | "delivered" | "dropped" | "withheld" | "told":
             what = "write" if event.page is not None else f"{data.get('type', 'message')}"
             where = f", page {event.page}" if event.page is not None else ""
             return f"{event.kind} {what} of {tag(event)}{where}"
@@ -128,6 +128,10 @@ def _label(events: list[Event]) -> str:
             return f"{tag(event)} failed"
         case "dropped":
             return f"{count_of(len(events), 'thing')} of {tag(event)} lost"
+        case "withheld":
+            return f"the news of {count_of(len(events), 'write')} of {tag(event)} is kept back"
+        case "told":
+            return f"the writer of {tag(event)} is told"
         case "unlanded":
             return f"{tag(event)}: not delivered"
     return event.kind

@@ -40,6 +40,8 @@ _STYLES = {
     "unlanded": "magenta",
     "dropped": "magenta",
     "delivered": "magenta",
+    "withheld": "magenta",
+    "told": "magenta",
     "gave-up": "bold red",
     "died": "bold red",
     "page-private": "",

@@ -14,6 +14,7 @@ _EVERYWHERE = frozenset(
     {"step", "step-done", "blocked", "gave-up", "died", "phase"}
     | {"submitted", "queued", "accepted", "attempt-ended", "sent", "received", "ignored"}
     | {"posted", "completed", "held", "released", "landed", "torn", "delivered", "dropped", "unlanded"}
+    | {"withheld", "told"}
     | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed"}
 )
 _RECEIVER_ONLY = frozenset(

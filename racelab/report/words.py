@@ -76,6 +76,8 @@ def thing(event: Event) -> str:
     if event.page is not None:
         return f"a write of {who(event)} to {ticket(event)}"
     kind = event.data.get("type")
+    if kind and "of" in event.data:
+        return f"a copy of the message {kind!r} of {who(event)}"
     if kind:
         return f"the message {kind!r} of {who(event)}"
     return f"{event.data.get('what', 'something')} of {who(event)}" if event.request else str(event.data.get("what"))
@@ -139,6 +141,8 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, (list, tuple, str)) else int(value or 0)
 
 
+_AS = {"completed": "has completed", "lost": "was lost"}
+
 _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "run-started": lambda e, d: f"run {d.get('run')} starts with seed {d.get('seed')}",
     "phase": lambda e, d: f"phase: {d.get('phase')}",
@@ -191,5 +195,8 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "delivered": lambda e, d: f"{thing(e)} was delivered",
     "dropped": lambda e, d: f"{thing(e)} was lost",
     "unlanded": lambda e, d: f"{thing(e)} could not be delivered: {d.get('why')}",
+    "passed": lambda e, d: f"lets {thing(e)} pass",
+    "withheld": lambda e, d: f"{thing(e)} landed, and its writer is not told",
+    "told": lambda e, d: f"the writer of {thing(e)} is told that it {_AS[d['as']]}",
     "lost": lambda e, d: f"lost {d.get('count')} events",
 }

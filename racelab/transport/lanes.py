@@ -28,7 +28,8 @@ ANNOUNCEMENT_BYTES_MAX = 16 << 20
 class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Whose write it is and where it goes: `bytes` from `address` on, in the receiver's memory.
 
-    `write` is unique in a run; `page` and `gen` are the receiver's ticket that the write fills.
+    `write` is unique in a run; `page` and `gen` are the receiver's ticket that the write fills, from
+    byte `start` of the page's layer on; `rank` is that of the receiver, where it has several.
     """
 
     write: str
@@ -40,6 +41,8 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     gen: int
     address: int
     bytes: int
+    start: int = 0
+    rank: int | None = None
 
 
 class Lanes(Rules[WriteIdentity]):

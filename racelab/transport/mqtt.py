@@ -12,6 +12,8 @@ import msgspec
 
 _PUBLISH = 3
 _PUBACK = struct.Struct(">BBH")
+_PUBACK_BYTE = 0x40
+_DUPLICATE = 0x08
 _U16 = struct.Struct(">H")
 _LENGTH_BYTES_MAX = 4
 
@@ -90,12 +92,22 @@ def parse_publish(packet: bytes) -> Publish | None:
     except struct.error:
         return None
     payload = packet[start + 2 :] if qos else packet[start:]
-    return Publish(packet[at + 2 : start], payload, qos, bool(packet[0] & 0x08), packet_id)
+    return Publish(packet[at + 2 : start], payload, qos, bool(packet[0] & _DUPLICATE), packet_id)
+
+
+def as_duplicate(packet: bytes) -> bytes:
+    """The PUBLISH that a sender repeats: the same packet with its DUP flag set (3.3.1.1)."""
+    return bytes([packet[0] | _DUPLICATE]) + packet[1:]
+
+
+def parse_puback(packet: bytes) -> int | None:
+    """The packet id that a PUBACK acknowledges; None if it is another kind."""
+    return int(_PUBACK.unpack(packet)[2]) if packet[0] == _PUBACK_BYTE and len(packet) == _PUBACK.size else None
 
 
 def puback(packet_id: int) -> bytes:
     """The packet with which a subscriber acknowledges a QoS 1 PUBLISH."""
-    return _PUBACK.pack(0x40, 2, packet_id)
+    return _PUBACK.pack(_PUBACK_BYTE, 2, packet_id)
 
 
 def connect(client_id: str) -> bytes:

@@ -10,20 +10,31 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+EVERY = 1 << 62
+"""A count of 0 is no bound."""
+
 
 class _Rule:
-    """`left` more things whose `fields` equal `wanted` go under `hold`."""
+    """`left` more things whose `fields` equal `wanted`, and that touch `range`, go under `hold`."""
 
-    __slots__ = ("fields", "hold", "left", "wanted")
+    __slots__ = ("fields", "hold", "left", "range", "wanted")
 
     def __init__(self, hold: str, match: msgspec.Struct, count: int) -> None:
         self.hold = hold
-        self.left = count
+        self.left = count or EVERY
         given = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
+        self.range: tuple[int, int] | None = given.pop("bytes", None)
         values = tuple(given.values())
         # attrgetter gives the bare value for one name and a tuple for more: one comparison, in C
         self.fields: Callable[[Any], Any] = attrgetter(*given) if given else lambda thing: ()
         self.wanted: Any = values[0] if len(values) == 1 else values
+
+    def touches(self, thing: Any) -> bool:
+        """Whether a write fills a byte of the range, counted from the start of its page's layer."""
+        if self.range is None:
+            return True
+        start, end = self.range
+        return bool(thing.start < end and start < thing.start + thing.bytes)
 
 
 class Rules(Generic[T]):
@@ -37,7 +48,7 @@ class Rules(Generic[T]):
         self._rules: list[_Rule] = []
 
     def arm(self, hold: str, match: msgspec.Struct | Mapping[str, Any], count: int) -> None:
-        """From now on the next `count` things that agree with `match` are wanted under `hold`."""
+        """From now on the next `count` things (0: all) that agree with `match` are wanted under `hold`."""
         self._rules.append(_Rule(hold, msgspec.convert(match, self._match, from_attributes=True), count))
 
     def disarm(self, hold: str) -> None:
@@ -46,7 +57,7 @@ class Rules(Generic[T]):
 
     def forget(self) -> int:
         """Drop every rule; how many had not fired in full."""
-        unfired, self._rules = len(self._rules), []
+        unfired, self._rules = sum(rule.left <= EVERY >> 1 for rule in self._rules), []
         return unfired
 
     def __bool__(self) -> bool:
@@ -58,7 +69,7 @@ class Rules(Generic[T]):
         Of several rules that agree, the one that was armed first takes it.
         """
         for rule in self._rules:
-            if rule.fields(thing) == rule.wanted:
+            if rule.fields(thing) == rule.wanted and rule.touches(thing):
                 rule.left -= 1
                 if rule.left == 0:
                     self._rules.remove(rule)

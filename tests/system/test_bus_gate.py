@@ -1,73 +1,32 @@
-"""The bus gate between aiomqtt clients and the embedded broker."""
+"""The bus gate between aiomqtt clients and a broker: the embedded one, and mosquitto where it is installed."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import aiomqtt
 import pytest
+from bus_rig import BOUND_S, BROKERS, TOPIC, Rig, fresh, message, next_payload, talk
+from mosquitto import is_here
 
 from racelab.channel.hub import Hub
 from racelab.errors import LabError, PeerDiedError
-from racelab.evidence.events import KINDS, Event
+from racelab.evidence.events import KINDS
 from racelab.evidence.recorder import Recorder
 from racelab.gates import TOKEN_VARIABLE
-from racelab.transport.messages import Message, encode
-
-BOUND_S = 10.0
-TOPIC = "racelab/t/prefill"
 
 
-class Rig:
-    """A hub, the embedded broker, and the gate before it."""
-
-    def __init__(self) -> None:
-        self.hub = Hub(Recorder("conductor"))
-        self.events: list[Event] = []
-        self.hub.on_event = self.events.append
-        self.children: dict[str, subprocess.Popen[bytes]] = {}
-        self.start("broker", "racelab.lab.broker")
-        self.start("bus", "injectors.bus", "--instance", "bus", "--broker", self.hub.peers["broker"].facts["mqtt"])
-        self.port = int(self.hub.peers["bus"].facts["mqtt"].rpartition(":")[2])
-
-    def start(self, name: str, module: str, *arguments: str) -> None:
-        self.children[name] = subprocess.Popen(
-            [sys.executable, "-m", module, "--hub", self.hub.address, *arguments],
-            env=os.environ | {TOKEN_VARIABLE: self.hub.token},
-            stdin=subprocess.DEVNULL,
-        )
-        self.hub.wait_for(name, bound_s=20)
-
-    def close(self) -> None:
-        self.hub.part_with(*self.children)
-        self.hub.close()
-        for child in self.children.values():
-            child.wait(BOUND_S)
-
-    def do(self, command: str, **args: Any) -> Any:
-        return self.hub.call("bus", command, **args)
-
-    def await_events(self, kind: str, count: int) -> list[Event]:
-        while len(found := [event for event in self.events if event.kind == kind]) < count:
-            assert self.hub.pump(BOUND_S), f"waited {BOUND_S:.0f} s for {count} {kind!r}"
-        return found
-
-    def story(self, *kinds: str) -> list[tuple[str, str]]:
-        return [(event.kind, event.data["what"]) for event in self.events if event.kind in kinds]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Rig]:
-    rig = Rig()
+@pytest.fixture(scope="module", params=BROKERS)
+def shared(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    if request.param == "mosquitto" and not is_here():
+        pytest.skip("mosquitto is not installed: on Debian and Ubuntu, `apt-get install mosquitto`")
+    rig = Rig(request.param)
     try:
         yield rig
     finally:
@@ -76,38 +35,7 @@ def shared() -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(shared: Rig) -> Rig:
-    assert shared.do("reset", incarnation=1)["held"] == []
-    shared.events.clear()
-    return shared
-
-
-@asynccontextmanager
-async def client(port: int, name: str) -> AsyncIterator[aiomqtt.Client]:
-    nodelay = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    async with aiomqtt.Client("127.0.0.1", port, identifier=name, timeout=BOUND_S, socket_options=[nodelay]) as one:
-        yield one
-
-
-async def next_payload(subscriber: aiomqtt.Client) -> bytes:
-    message = await asyncio.wait_for(anext(aiter(subscriber.messages)), BOUND_S)
-    assert isinstance(message.payload, bytes)
-    return message.payload
-
-
-def message(identity: str, kind: str = "abort", request: str = "r1", **more: Any) -> bytes:
-    whole = {"sender": "decode", "to": "prefill", "attempt": 1, "seq": 41, "hlc": 7} | more
-    return encode(Message(id=identity, type=kind, request=request, **whole))
-
-
-def talk(rig: Rig, qos: int, script: Callable[[aiomqtt.Client, aiomqtt.Client], Coroutine[Any, Any, None]]) -> None:
-    """Run `script(publisher, subscriber)` with both behind the gate."""
-
-    async def run() -> None:
-        async with client(rig.port, "decode") as publisher, client(rig.port, "prefill") as subscriber:
-            await subscriber.subscribe(TOPIC, qos=qos)
-            await script(publisher, subscriber)
-
-    asyncio.run(run())
+    return fresh(shared)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from injectors.wire_book import Book, Held
+from injectors.wire_book import Book
+from injectors.wire_held import Held
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import WriteIdentity
@@ -27,7 +28,7 @@ class Desk:
         announced = self.book.arrive(4096 * page, 4096)
         assert announced is not None
         name = announced.identity.write
-        return self.book.stop(announced, lambda: self.gone.append(name), lambda: self.reset.append(name))
+        return self.book.stop(announced, lambda: self.gone.append(name), lambda both_ends: self.reset.append(name))
 
     def story(self) -> list[tuple[str, str]]:
         return [(event.kind, event.data["what"]) for event in self.recorder.drain() if event.kind != "armed"]
@@ -70,7 +71,7 @@ def test_the_first_of_them_goes_on_with_a_byte_changed(desk: Desk) -> None:
     for page, payload in enumerate(payloads):
         announced = desk.book.arrive(4096 * page, 4096)
         assert announced is not None
-        desk.book.stop(announced, lambda: None, lambda: None, payload)
+        desk.book.stop(announced, lambda: None, lambda both_ends: None, payload)
     with pytest.raises(LabError, match="write w0 has 4,096 bytes: none at offset 4,096"):
         desk.book.release("h", corrupt=4096)
     assert desk.book.release("h", corrupt=7) == ["w0", "w1"]

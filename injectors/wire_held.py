@@ -1,0 +1,131 @@
+"""A write at the wire gate: whose it is, and, once it has stopped, what is to become of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from racelab.errors import LabError
+from racelab.evidence.events import Event
+from racelab.evidence.recorder import Recorder
+from racelab.transport.lanes import WriteIdentity
+
+STOPS = ("hold", "ghost", "fail", "delay")
+"""Actions under which a write stops whole, before its target has any of it."""
+
+LOSES_COMPLETION = "lose-completion"
+PASSES = "pass"
+
+_EVERY_BIT = 0xFF
+
+Lose = Callable[[bool], None]
+"""Resets the writer's connection, and with True the target's too."""
+
+
+class Announced:
+    """A write that was announced, and the hold that wants it, if one does."""
+
+    __slots__ = ("hold", "identity")
+
+    def __init__(self, identity: WriteIdentity, hold: str | None) -> None:
+        self.identity = identity
+        self.hold = hold
+
+    def record(self, recorder: Recorder, kind: str, hold: str | None, **data: Any) -> Event:
+        """Record what happened to this write."""
+        identity = self.identity
+        if identity.rank is not None:
+            data["rank"] = identity.rank
+        return recorder.record(
+            kind,
+            identity.request,
+            identity.attempt,
+            identity.page,
+            identity.gen,
+            hold=hold,
+            what=identity.write,
+            address=identity.address,
+            bytes=identity.bytes,
+            layer=identity.layer,
+            chunk=identity.chunk,
+            **data,
+        )
+
+
+class Held:
+    """A write that stopped, whole, until it is told to go on or is lost.
+
+    `go` starts the write towards its target without waiting for it; `payload` are its bytes as they
+    will go. One with a `delay_ms` goes on by itself, so long after it stopped at `since_ns`.
+    """
+
+    def __init__(
+        self, announced: Announced, hold: str, go: Callable[[], None], lose: Lose, payload: memoryview | None = None
+    ) -> None:
+        self.announced = announced
+        self.hold = hold
+        self.go = go
+        self.lose = lose
+        self.payload = payload
+        self.changed: dict[str, int] = {}
+        self.delay_ms: float | None = None
+        self.since_ns = 0
+        self.lost = False
+        self.orphan = False
+        """whether its writer has been reset, and hears nothing of it any more"""
+        self.told = threading.Event()
+
+    def corrupt(self, offset: int) -> None:
+        """Let it go on with another byte at `offset`.
+
+        Raises:
+            LabError: it has no such byte.
+        """
+        identity = self.announced.identity
+        if self.payload is None or offset >= len(self.payload):
+            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: none at offset {offset:,}")
+        self.payload[offset] ^= _EVERY_BIT
+        self.changed = {"corrupt": offset}
+
+    def tear(self, size: int) -> None:
+        """Let it break off after `size` bytes.
+
+        Raises:
+            LabError: nothing would be lost of it.
+        """
+        identity = self.announced.identity
+        if size >= identity.bytes:
+            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: it cannot be torn after {size:,}")
+        self.changed = {"tear": size}
+
+    @property
+    def torn(self) -> int | None:
+        """How many bytes of it go on, if not all."""
+        return self.changed.get("tear")
+
+    def end(self, *, both_ends: bool = False) -> None:
+        """It is lost: its writer is reset."""
+        self.lost = True
+        self.lose(both_ends)
+        self.told.set()
+
+    def goes_on(self) -> bool:
+        """Wait for the conductor's word; False if the write was lost. Ends with the process at the latest."""
+        self.told.wait()
+        return not self.lost
+
+
+class Hold:
+    """Writes stopped under one rule, in the order in which they stopped.
+
+    `open` while more may join; `going` once it was released. `delays` are the waits of a hold that delays.
+    """
+
+    def __init__(self, action: str, delays: Iterator[float] | None) -> None:
+        self.action = action
+        self.delays = delays
+        self.open = True
+        self.going = False
+        self.queue: deque[Held] = deque()

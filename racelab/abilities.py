@@ -1,0 +1,99 @@
+"""Whether the installed gates can do what a scenario asks for, and by which real mechanism.
+
+What no gate of the transport can do is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from racelab.errors import UsageError
+from racelab.gates import Injector
+from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
+
+CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}
+
+
+def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, dict[str, Any]]:
+    """For each hold, which gate holds it, at which stage, by which real mechanism and for how long.
+
+    Raises:
+        UsageError: no installed injector can do what a hold asks for.
+    """
+    return {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
+
+
+def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict[str, Any]:
+    gate = gate_for(hold, injectors)
+    asked = _impossible(wanted, hold, gate)
+    if asked is not None:
+        raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=_where(gate))
+    about = {"gate": gate.name, "stage": gate.stage, "payload": hold.payload or gate.payload}
+    if hold.action == "pass":
+        return about | CONTROL
+    mechanism = gate.mechanisms.get(hold.mechanism)
+    if mechanism is None:
+        raise UsageError(
+            f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
+            next=f"one of: {', '.join(gate.mechanisms)}",
+        )
+    return about | {"mechanism": hold.mechanism, **msgspec.to_builtins(mechanism)}
+
+
+def _impossible(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:
+    """The first thing asked of a hold that its gate does not do."""
+    if hold.action not in gate.actions:
+        return _DEEDS.get(hold.action, hold.action)
+    if hold.payload not in (None, gate.payload, *gate.payloads):
+        return f"let a {hold.subject} leave with payload {hold.payload}"
+    ends = (end for end in _ends(wanted, hold) if end not in gate.ends)
+    return next((_DEEDS.get(end, end) for end in ends), None)
+
+
+def _ends(wanted: Scenario, hold: Armed) -> Iterator[str]:
+    for step in wanted.steps:
+        match step:
+            case Release() if step.hold == hold.id:
+                yield from (name for name in ("corrupt", "tear", "order") if getattr(step, name) is not None)
+            case Drop() | Reset() if step.hold == hold.id:
+                yield verb(step)
+
+
+_DEEDS = {
+    "hold": "hold anything",
+    "ghost": "tell a writer that a write failed that is still on its way (ghost)",
+    "fail": "fail a write at once (fail)",
+    "lose-completion": "keep a completion back (lose-completion)",
+    "pass": "let pass and count (pass)",
+    "delay": "delay by a distribution (delay)",
+    "duplicate": "send a copy (duplicate)",
+    "drop": "lose what it holds (drop)",
+    "reset": "reset a connection (reset)",
+    "corrupt": "change a byte (corrupt)",
+    "tear": "tear a write (tear)",
+    "order": "release in another order (order)",
+}
+
+
+def _where(gate: Injector) -> str:
+    if gate.subject == "message":
+        return "racelab list injectors shows what it does"
+    other = "rdma, such as --cluster softhca" if "tcp" in gate.transports else "tcp, such as --cluster local"
+    return (
+        f"use a cluster whose transport is {other}, or another step; racelab list injectors shows what each gate does"
+    )
+
+
+def gate_for(hold: Armed, injectors: list[Injector]) -> Injector:
+    """The gate that stands where a hold's things pass.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for injector in injectors:
+        if injector.subject == hold.subject:
+            return injector
+    raise UsageError(f"hold {hold.id}: no installed injector holds a {hold.subject}", next="racelab list injectors")

@@ -1,0 +1,68 @@
+"""What cannot be asked of a step, in words: sizes that cannot be, keys that do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racelab import delays
+from racelab.steps import Advance, Armed, Await, Delay, Drop, Duplicate, Expect, Hold, Release, Reset, Step, verb
+
+
+def problems(step: Step, hold: Armed | None) -> Iterator[str]:
+    """Every problem of one step; `hold` is the step that armed what this one names, if it names one."""
+    match step:
+        case Armed():
+            yield from _arming(step)
+        case Release():
+            yield from _releasing(step, hold)
+        case Drop() if hold is not None and hold.goes_by_itself:
+            yield f"nothing is kept under {hold.id} that could be lost: what it stops goes on by itself"
+        case Reset() if hold is not None and (hold.write is None or hold.goes_by_itself):
+            yield "only the connections of held writes can be reset: a control connection that ends, ends its engine"
+        case Advance() if step.ms < 1:
+            yield "ms must be at least 1"
+        case Await() if step.count < 1:
+            yield "count must be at least 1"
+        case Expect() if (step.claim == "reuses") != (step.of is not None):
+            yield "'of' goes with the claim 'reuses', and only with it"
+
+
+def _arming(step: Armed) -> Iterator[str]:
+    if (step.write is None) == (step.message is None):
+        yield f"a {verb(step)} takes one of 'write' and 'message'"
+    if step.count < (0 if step.goes_by_itself else 1):
+        yield "count must be at least 1"
+    if isinstance(step, Hold) and step.action != "hold" and step.message is not None:
+        yield f"only a write can be a {step.action}; a message can be held, dropped, delayed and duplicated"
+    if isinstance(step, Hold) and step.payload is not None and step.message is not None:
+        yield "only a write has a payload that can change: a message leaves as it was sent"
+    if isinstance(step, Duplicate) and step.write is not None:
+        yield "only a message can be duplicated: a transport numbers its bytes, and takes none of them twice"
+    if isinstance(step, Delay) and (wrong := delays.problem(step.ms)) is not None:
+        yield f"ms: {wrong}"
+    if step.write is not None and step.write.bytes is not None:
+        start, end = step.write.bytes
+        if not 0 <= start < end:
+            yield "bytes is a range [start, end) within a page's layer, such as [0, 4096]"
+
+
+def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:
+    """What cannot be done to what is held when it goes on."""
+    of_writes = hold is None or hold.write is not None
+    changes = [name for name in ("corrupt", "tear", "order") if getattr(step, name) is not None]
+    if len(changes) > 1:
+        yield f"a release takes one of 'corrupt', 'tear' and 'order', and not {' and '.join(changes)}"
+    if changes and hold is not None and hold.action not in ("hold", "ghost"):
+        yield f"what {hold.id} stops can go on, and not with {changes[0]!r}"
+    if step.corrupt is not None:
+        if not of_writes:
+            yield "only a held write can be released with a byte changed"
+        if step.corrupt < 0:
+            yield "corrupt is an offset from the write's first byte: 0 at least"
+    if step.tear is not None:
+        if not of_writes:
+            yield "only a held write can be torn"
+        if step.tear < 1:
+            yield "tear is how many bytes arrive before the rest is lost: 1 at least"
+    if step.order is not None and hold is not None and hold.count < 2:
+        yield "an order needs two held things at least"
