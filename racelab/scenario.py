@@ -66,6 +66,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     drain_timeout_ms: int = 10_000
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
+    control_qos: Literal[0, 1] = 0
+    """MQTT's quality of service for control messages: at 1 a lost acknowledgement leads to a duplicate"""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -272,7 +274,7 @@ def _check(
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
     for name, value in msgspec.structs.asdict(lab).items():
-        if not isinstance(value, bool) and value < 1:
+        if not isinstance(value, bool) and value < (name != "control_qos"):
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")

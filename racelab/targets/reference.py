@@ -221,6 +221,7 @@ class Instance:
 
     def _build(self, lab: Lab, pool: PagePool, guards: Guards, glue: Glue) -> Prefill | Decode:
         assert self.bus is not None, "the bus is joined before the first run"
+        self.bus.qos = lab.control_qos
         model = self._model_for(lab.layers)
         mail = Mail(self.recorder, self.bus.send)
         if self.role == "prefill":

@@ -1,7 +1,7 @@
-"""The engines' end of the control bus: MQTT through aiomqtt, QoS 0, Nagle's delay off.
+"""The engines' end of the control bus: MQTT through aiomqtt, QoS 0 unless asked for 1, Nagle's delay off.
 
 (aiomqtt is asyncio-mqtt under its present name.) QoS 0 over TCP: a live connection loses nothing,
-and a QoS 1 round trip costs another message each way.
+and a QoS 1 round trip costs another message each way. Each has a subscription of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Bus:
         self._lab = lab
         self._instance = instance
         self._handle = handle
+        self.qos = 0
+        """at which messages are published from now on"""
         self._outgoing: asyncio.Queue[Message] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         host, _, port = address.rpartition(":")
@@ -45,7 +47,8 @@ class Bus:
     async def __aenter__(self) -> Bus:
         try:
             await self._client.__aenter__()
-            await self._client.subscribe(inbox(self._lab, self._instance))
+            for qos in (0, 1):
+                await self._client.subscribe(inbox(self._lab, self._instance, qos), qos=qos)
         except aiomqtt.MqttError as error:
             raise BusError(
                 f"no MQTT broker answers at {self.address}: {error}", next="start it, or leave out --broker"
@@ -82,7 +85,7 @@ class Bus:
     async def _publish(self) -> None:
         while True:
             message = await self._outgoing.get()
-            await self._client.publish(topic(self._lab, message), encode(message), qos=0)
+            await self._client.publish(topic(self._lab, message, self.qos), encode(message), qos=self.qos)
 
     async def _receive(self) -> None:
         async for message in self._client.messages:

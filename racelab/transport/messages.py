@@ -51,12 +51,20 @@ def decode(payload: bytes) -> Message:
     return _decoder.decode(payload)
 
 
-def topic(lab: str, message: Message) -> str:
+AT_LEAST_ONCE = "at-least-once"
+"""A level of the topics of messages at QoS 1: amqtt delivers at the QoS of the subscription, whatever was published."""
+
+
+def topic(lab: str, message: Message, qos: int = 0) -> str:
     """Where a message goes: MQTT keeps the order within a topic (3.1.1, 4.6), so each request and type
     has one of its own, and a broker may let news of one overtake news of another."""
-    return f"racelab/{lab}/{message.to}/{message.request}/{message.type}"
+    return f"{_root(lab, qos)}/{message.to}/{message.request}/{message.type}"
 
 
-def inbox(lab: str, instance: str) -> str:
+def inbox(lab: str, instance: str, qos: int = 0) -> str:
     """The filter for everything to an instance; labs that share a broker differ in `lab`."""
-    return f"racelab/{lab}/{instance}/#"
+    return f"{_root(lab, qos)}/{instance}/#"
+
+
+def _root(lab: str, qos: int) -> str:
+    return f"racelab/{lab}/{AT_LEAST_ONCE}" if qos else f"racelab/{lab}"

@@ -1,0 +1,192 @@
+"""Each action of a gate in a scenario on real processes: its certificate, its label, and how the ledger bears it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from racelab import scenario
+from racelab.assembly import Order, Workbench
+from racelab.errors import UsageError
+from racelab.evidence import history
+from racelab.model.replay import Replay
+
+HEAD = """\
+scenario: small
+about: One action.
+lab: {{control-qos: {qos}, decode-pages: 12, prefill-pages: 12}}
+requests: {{"r<n>": {{count: 5, prompt-tokens: 25}}}}
+steps:
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Steps, and what the certificates of the run say under the ledger."""
+
+    steps: str
+    actions: dict[str, str]
+    label: str = "default-timers"
+    qos: int = 0
+    achieved: dict[str, object] = field(default_factory=dict)
+
+
+CASES = {
+    "pass": Case(
+        """
+- pass: {id: p, write: {request: r1}}
+- pass: {id: q, message: {type: written}, count: 2}
+- submit: r1
+- await: {event: passed, hold: p, count: 4}
+- await: {event: finished, request: r1}
+""",
+        {"p": "pass", "q": "pass"},
+    ),
+    "delay": Case(
+        """
+- delay: {id: d, write: {request: r1}, ms: {normal: [3, 1]}}
+- delay: {id: e, message: {type: written}, ms: {exponential: 2}}
+- submit: r1
+- await: {event: finished, request: r1}
+""",
+        {"d": "delay", "e": "delay"},
+    ),
+    "duplicate": Case(
+        """
+- duplicate: {id: u, message: {type: written, request: r1}, count: 2}
+- submit: r1
+- await: {event: finished, request: r1}
+- release: u
+- submit: r2
+- await: {event: finished, request: r2}
+""",
+        {"u": "duplicate"},
+        label="synthetic: hold u repeats a message",
+        achieved={"qos": [0]},
+    ),
+    "duplicate at QoS 1": Case(
+        """
+- duplicate: {id: u, message: {type: written, request: r1}, count: 2}
+- submit: r1
+- await: {event: finished, request: r1}
+- release: u
+- submit: r2
+- await: {event: finished, request: r2}
+""",
+        {"u": "duplicate"},
+        qos=1,
+        achieved={"qos": [1]},
+    ),
+    "a completion that comes after the time-out": Case(
+        """
+- hold: {id: s, write: {request: r1}, count: 4, action: lose-completion}
+- submit: r1
+- await: {event: held, hold: s}
+- advance: 10000
+- await: {event: timed-out, request: r1}
+- release: s
+""",
+        {"s": "lose-completion"},
+    ),
+    "writes that fail in four ways": Case(
+        """
+- hold: {id: s, write: {request: r1}, count: 2, action: lose-completion}
+- submit: r1
+- await: {event: held, hold: s}
+- drop: s
+- await: {event: failed, request: r1}
+- hold: {id: f, write: {request: r2}, action: fail}
+- submit: r2
+- await: {event: failed, request: r2}
+- hold: {id: h, write: {request: r3}, count: 2}
+- submit: r3
+- await: {event: held, hold: h}
+- reset: h
+- await: {event: failed, request: r3}
+- hold: {id: g, write: {request: r4}, count: 4, action: ghost, mechanism: reset-behind-the-bytes}
+- submit: r4
+- await: {event: held, hold: g}
+- await: {event: failed, request: r4}
+- submit: r5
+- await: {event: finished, request: r5}
+- release: g
+""",
+        {"s": "lose-completion", "f": "drop", "h": "reset", "g": "release"},
+    ),
+    "reorder": Case(
+        """
+- hold: {id: h, write: {request: r1}, count: 4}
+- submit: r1
+- await: {event: held, hold: h}
+- release: {hold: h, order: reversed}
+- await: {event: finished, request: r1}
+""",
+        {"h": "reorder"},
+    ),
+    "reorder of messages on one topic": Case(
+        """
+- hold: {id: m, message: {type: written, request: r1}, count: 2}
+- submit: r1
+- await: {event: held, hold: m}
+- release: {hold: m, order: reversed}
+- await: {event: finished, request: r1}
+""",
+        {"m": "reorder"},
+        label="synthetic: hold m lets 1 later message(s) of its topic pass",
+    ),
+    "a part of each page": Case(
+        """
+- hold: {id: h, write: {request: r1, bytes: [40000, 40001]}, count: 2}
+- submit: r1
+- await: {event: held, hold: h}
+- release: h
+- await: {event: finished, request: r1}
+""",
+        {"h": "release"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_action_is_certified_and_the_ledger_bears_it(bench: Workbench, name: str) -> None:
+    case = CASES[name]
+    wanted = scenario.loads(HEAD.format(qos=case.qos) + case.steps)
+    played = bench.play(Order(wanted, "ledger"))
+    assert played.failure is None
+    verdict = played.verdict
+    assert {each.id: (each.action, each.state) for each in verdict.injections} == {
+        hold: (action, "confirmed") for hold, action in case.actions.items()
+    }, [each.why for each in verdict.injections]
+    assert verdict.label.startswith(case.label)
+    assert (verdict.verdict, set(verdict.specs.values())) == ("not-reproduced", {"held"}), verdict.why
+    for each in verdict.injections:
+        assert each.achieved | case.achieved == each.achieved
+    refused = Replay(played.history).run()
+    assert refused is None, refused
+
+
+def test_the_certificates_follow_from_the_file(bench: Workbench, tmp_path: Path) -> None:
+    wanted = scenario.loads(HEAD.format(qos=0) + CASES["delay"].steps)
+    played = bench.play(Order(wanted, "ledger", seed=5))
+    file = tmp_path / "history.jsonl"
+    played.history.write(file)
+    read = history.read(file)
+    assert read.header.seed == 5
+    drawn = [each.achieved["drawn_ms"] for each in played.verdict.injections]
+    assert drawn == [row["achieved"]["drawn_ms"] for row in read.header.certificates]
+
+
+@pytest.mark.parametrize(
+    ("steps", "what"),
+    [
+        ("- hold: {id: w, write: {request: r1}, payload: reread}", "cannot let a write leave with payload reread"),
+        ("- hold: {id: w, write: {request: r1}, mechanism: sunspots}", "knows no mechanism 'sunspots'"),
+        ("- delay: {id: d, message: {type: written}, ms: {constant: 1}, mechanism: x}", "knows no mechanism 'x'"),
+    ],
+)
+def test_what_no_gate_here_can_do_is_refused_before_the_run(bench: Workbench, steps: str, what: str) -> None:
+    wanted = scenario.loads(HEAD.format(qos=0) + steps + "\n- submit: r1\n")
+    with pytest.raises(UsageError, match=what):
+        bench.play(Order(wanted, "ledger"))
