@@ -23,6 +23,7 @@ from racelab.steps import (
     Abort,
     Advance,
     Armed,
+    Arming,
     Await,
     Delay,
     Drop,
@@ -114,7 +115,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """by policy; `ledger less GUARD` where the removal of another guard than its own changes the verdict,
     `POLICY CONTROL` where a control is not clean (racelab.campaign.controls)"""
 
-    def holds(self) -> dict[str, Armed]:
+    def holds(self) -> dict[str, Arming]:
         """Every step that arms a gate, by its id."""
         return {step.id: step for step in self.steps if isinstance(step, Armed)}
 
@@ -331,6 +332,7 @@ __all__ = [
     "Abort",
     "Advance",
     "Armed",
+    "Arming",
     "Await",
     "Delay",
     "DocumentError",

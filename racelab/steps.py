@@ -182,7 +182,8 @@ class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
     of: str | None = None
 
 
-Step = Submit | Abort | Advance | Hold | Pass | Delay | Duplicate | Release | Drop | Reset | Await | Expect
+Arming = Hold | Pass | Delay | Duplicate
+Step = Submit | Abort | Advance | Arming | Release | Drop | Reset | Await | Expect
 
 _KINDS: tuple[type[Step], ...] = (
     *(Submit, Abort, Advance),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from racelab.scenario import Scenario
-from racelab.steps import Await, Hold, Release, Step, Submit
+from racelab.steps import Arming, Await, Release, Step, Submit
 
 ON_THE_WAY = ("reserve", "written", "complete")
 """Messages of every request that is served; a control in which nobody gives up sees no others."""
@@ -50,7 +50,7 @@ def _serve(scenario: Scenario, *, holding: bool) -> Iterator[Step]:
         yield Await(event="finished", request=request)
 
 
-def _is_reached(hold: Hold, request: str) -> bool:
+def _is_reached(hold: Arming, request: str) -> bool:
     """Whether a request that is served without a fault comes to this gate, and goes on once let go."""
     if hold.action != "hold":
         return False
