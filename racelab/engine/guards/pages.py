@@ -23,6 +23,11 @@ class FreeExpired(Question):
     outstanding_grants: int
 
 
+@dataclass(frozen=True)
+class EndDrain(Question):
+    """May a drain end without stop evidence at all?"""
+
+
 class DrainBeforeFree(Guard):
     """A page that a peer may still write waits for evidence that it cannot."""
 
@@ -51,3 +56,17 @@ class QuarantineOnExpiry(Guard):
     def objection(self, question: Question) -> str | None:
         assert isinstance(question, FreeExpired)
         return f"the drain ran out with {question.outstanding_grants} grant(s) outstanding: time is no evidence"
+
+
+class HoldWithoutEnd(Guard):
+    """A draining page waits for stop evidence for ever. Sound for isolation, and it ends nothing."""
+
+    name = "hold-without-end"
+    protects = "isolation"
+    race_class = "drain-protocol"
+    stands_for = "blocks held until the receive is reported, with no other release path (vLLM)"
+    judges = (EndDrain,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, EndDrain)
+        return "only evidence ends the drain"
