@@ -15,6 +15,7 @@ from checkers.lives import Life
 from checkers.wait_graph import WaitGraph
 from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.evidence.history import History
+from racelab.evidence.labels import VirtualTime
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
 
@@ -48,7 +49,16 @@ class _Judge:
 
     def bound_ms(self, submitted: Event) -> int:
         """When a request must be over, from its submission on."""
-        return self.scenario.timeout_ms(submitted.request or "") + self.drain_ms
+        if self.scenario.finality_ms is not None:
+            return max(self.schedule_ms - submitted.clock_ms, 0) + self.scenario.finality_ms
+        patience_ms = self.scenario.timeout_ms(submitted.request or "")
+        return (self.scenario.lab.receive_timeout_ms if patience_ms is None else patience_ms) + self.drain_ms
+
+    @cached_property
+    def schedule_ms(self) -> int:
+        """Where the virtual clock stands when the schedule is over and the drain begins."""
+        drains = [event for event in self.history.by_kind["phase"] if event.data["phase"] == "drain"]
+        return self.history.derived(VirtualTime).at(drains[0].hlc) if drains else 0
 
     def requests(self) -> None:
         """Exactly one terminal event each, in time, and nothing after it."""

@@ -124,6 +124,7 @@ class Workbench:
             seed=order.seed,
             drain_first=drain_first,
             glue_fault=order.glue_fault,
+            solo=solo,
             observe=observe,
         )
         recording = self._conduct(conductor)
@@ -140,7 +141,7 @@ class Workbench:
             machine=self.cluster.machine_in_words,
             seed=order.seed,
             expected=order.expected,
-            solo=solo,
+            solo=stopped(order.scenario, solo),
             mechanisms=mechanisms,
         )
         history = History(header, recording.events)
@@ -162,10 +163,11 @@ class Workbench:
         return recording
 
     def _solo_tokens(self, order: Order) -> dict[str, list[int]]:
-        """What each request answers alone, on this lab, with every guard, no prefix cache and no fault."""
+        """What each request answers alone, on this lab, with every guard, and no prefix cache, fault or stop token."""
         wanted = order.scenario
-        requests = dict(wanted.requests) | {PROBE: probe_request(wanted)}
-        lab = msgspec.structs.replace(wanted.lab, prefix_cache=False)
+        requests = {name: msgspec.structs.replace(one, stop_at=None) for name, one in wanted.requests.items()}
+        requests |= {PROBE: probe_request(wanted)}
+        lab = msgspec.structs.replace(wanted.lab, prefix_cache=False, prefill_token_limit=None)
         keys = {name: (request.salt or name, request, lab, order.seed) for name, request in requests.items()}
         unknown = [name for name in requests if keys[name] not in self._solo]
         if unknown:
@@ -192,6 +194,26 @@ class Workbench:
         return {request: answers[request] for request in requests}
 
 
+def stopped(wanted: Scenario, solo: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """What requests answer alone with their stop tokens.
+
+    Raises:
+        UsageError: the token that is to stop a request comes earlier in its answer, and would stop it there.
+    """
+    answers = dict(solo)
+    for name, request in wanted.requests.items():
+        if request.stop_at is None:
+            continue
+        first = solo[name].index(solo[name][request.stop_at])
+        if first != request.stop_at:
+            raise UsageError(
+                f"{name}: its token {request.stop_at} comes as its token {first} already, and would stop it there",
+                next="give the request another salt, or run with another seed",
+            )
+        answers[name] = solo[name][: first + 1]
+    return answers
+
+
 def _finished(request: str) -> Await:
     return Await(event="finished", request=request)
 
@@ -203,8 +225,8 @@ def _leaves_doubt(recording: Recording) -> bool:
             return True
         if event.kind == "work-request" and event.data["status"]:
             return True  # the transport may have mended it, and remembers which rail failed
-        if event.kind == "quiesced" and any(event.data["leftovers"].values()):
-            return True
+        if event.kind == "quiesced" and event.data["leftovers"].get("writes"):
+            return True  # what else is left is the engine's own, and the next incarnation has another engine
         if event.kind == "scan" and event.data["foreign"]:
             return True
     return False

@@ -63,8 +63,15 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     page_tokens: int = 16
     layers: int = 2
     chunk_tokens: int = 16
-    request_timeout_ms: int = 10_000
+    request_timeout_ms: int | None = 10_000
+    """how long a client waits; null: for ever"""
     drain_timeout_ms: int = 10_000
+    receive_timeout_ms: int = 300_000
+    """how long decode waits for a transfer (SGLang: SGLANG_DISAGGREGATION_WAITING_TIMEOUT, 300 s)"""
+    source_hold_ms: int = 480_000
+    """how long prefill keeps an attempt's source pages for decode (vLLM: VLLM_NIXL_ABORT_REQUEST_TIMEOUT, 480 s)"""
+    prefill_token_limit: int | None = None
+    """a longer prompt is not accepted by prefill"""
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     control_qos: Literal[0, 1] = 0
@@ -85,6 +92,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     prefix: str | None = None
     prefix_tokens: int = 0
     timeout_ms: int | None = None
+    stop_at: int | None = None
+    """the token of this index in the request's solo answer is its stop token"""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -111,6 +120,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lab: Lab = Lab()
     requests: dict[str, Request]
     steps: list[Step]
+    finality_ms: int | None = None
+    """within which time after the schedule everything has to be over, on the virtual clock"""
     expected: dict[str, Expected] = {}
     """by policy; `ledger less GUARD` where the removal of another guard than its own changes the verdict,
     `POLICY CONTROL` where a control is not clean (racelab.campaign.controls)"""
@@ -119,15 +130,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         """Every step that arms a gate, by its id."""
         return {step.id: step for step in self.steps if isinstance(step, Armed)}
 
-    def timeout_ms(self, request: str) -> int:
-        """How long the client of a request waits, on the virtual clock."""
+    def timeout_ms(self, request: str) -> int | None:
+        """How long the client of a request waits, on the virtual clock; None if it does so for ever."""
         own = self.requests[request].timeout_ms if request in self.requests else None
         return self.lab.request_timeout_ms if own is None else own
 
     @property
-    def timeout_ms_max(self) -> int:
-        """How long the most patient client waits."""
-        return max(self.lab.request_timeout_ms, *(self.timeout_ms(request) for request in self.requests))
+    def bound_ms(self) -> int:
+        """How long after the schedule everything is over: as stated, or as the timers of this lab have it."""
+        if self.finality_ms is not None:
+            return self.finality_ms
+        waits = [self.lab.request_timeout_ms, *(self.timeout_ms(request) for request in self.requests)]
+        patience_ms = max(self.lab.receive_timeout_ms if wait is None else wait for wait in waits)
+        return patience_ms + self.lab.drain_timeout_ms
 
     def corrupted(self, hold: str) -> int | None:
         """Which byte of what is held under `hold` is changed when it is released, if one is."""
@@ -261,6 +276,9 @@ def _check(
             document.problem(f"no hold {named!r} before this step", *place)
         for problem in problems(step, holds.get(named or "")):
             document.problem(problem, *place)
+    bound_ms = data.get("finality-ms")
+    if isinstance(bound_ms, int) and bound_ms < 1:
+        document.problem("finality-ms must be at least 1", "finality-ms")
     if PROBE in requests:
         document.problem(f"the name {PROBE!r} is kept for the request that follows the drain", "requests", PROBE)
     race = data.get("race")
@@ -275,7 +293,7 @@ def _check(
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
     for name, value in msgspec.structs.asdict(lab).items():
-        if not isinstance(value, bool) and value < (name != "control_qos"):
+        if value is not None and not isinstance(value, bool) and value < (name != "control_qos"):
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
@@ -288,6 +306,8 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             document.problem("prefix-tokens must leave at least 1 token of the prompt's own", "requests", name)
         elif request.timeout_ms is not None and request.timeout_ms < 1:
             document.problem("timeout-ms must be at least 1", "requests", name)
+        elif request.stop_at is not None and not 0 <= request.stop_at < request.new_tokens:
+            document.problem("stop-at is the index of one of the new tokens, from 0 on", "requests", name)
         elif pages_needed(lab, request) > min(lab.decode_pages, lab.prefill_pages):
             document.problem(f"needs {pages_needed(lab, request)} pages, more than a pool has", "requests", name)
 

@@ -101,6 +101,10 @@ class Duet:
         self.events: list[Event] = []
         self.conductor = Recorder("conductor", self.events.append)
         self.clock = VirtualClock()
+        self.stop_tokens: dict[str, int] = {}
+        """by request; what `stop-at` amounts to"""
+        self.lose: Callable[[Message], bool] = lambda message: False
+        """which messages never arrive"""
         self._work: deque[Callable[[], None]] = deque()
         self._mail: deque[bytes] = deque()
         model = model or Transformer(self.lab.layers)
@@ -133,7 +137,7 @@ class Duet:
         for name in names:
             request = self.requests[name]
             tokens = prompt(request.salt or name, request.prompt_tokens, 0, request.prefix, request.prefix_tokens)
-            self.decode.submit(name, tokens, request.new_tokens)
+            self.decode.submit(name, tokens, request.new_tokens, request.timeout_ms, self.stop_tokens.get(name))
 
     def play(self, *, until: Callable[[Event], bool] = lambda event: False) -> None:
         """Let everything happen that needs nothing from outside, or stop right after an event."""
@@ -158,7 +162,18 @@ class Duet:
             return bool(completions)
         return True
 
+    def pass_time(self, ms: int) -> None:
+        """Time passes from timer to timer, and what each causes happens before the next."""
+        while ms > 0:
+            due_ms = self.clock.next_due_ms()
+            step_ms = ms if due_ms is None else min(ms, max(due_ms, 1))
+            self.clock.advance(step_ms)
+            ms -= step_ms
+            self.play()
+
     def _deliver(self, message: Message) -> None:
+        if self.lose(message):
+            return
         engine = self.decode if message.to == "decode" else self.prefill
         engine.on_message(message)
 
@@ -181,8 +196,7 @@ class Duet:
         self.wire.held = False
         self.play()
         self.conductor.record("phase", phase="drain")
-        self.clock.advance(self.lab.request_timeout_ms + self.lab.drain_timeout_ms)
-        self.play()
+        self.pass_time((self.lab.request_timeout_ms or 0) + self.lab.drain_timeout_ms)
         for role, engine in (("decode", self.decode), ("prefill", self.prefill)):
             ledger, left = engine.ledger, engine.leftovers() | {"timers": self.clock.pending()}
             recorder = self.recorders[role]

@@ -41,6 +41,7 @@ from racelab.scenario import (
 from racelab.traces.trace import Trace
 
 MESSAGE_MECHANISM = "broker-backlog"
+TIMEOUT_MS = 10_000
 PROMPT_TOKENS = 9
 NEW_TOKENS = 4
 PREFIX = "common"
@@ -97,7 +98,7 @@ def convert(trace: Trace, binding: Binding, source: Path | None = None) -> Conve
         try:
             explained = [writer.step(step) for step in steps]
         except _Impatient as impatient:
-            patience[impatient.request] = patience.get(impatient.request, 0) + 2 * writer.lab.request_timeout_ms
+            patience[impatient.request] = patience.get(impatient.request, 0) + 2 * TIMEOUT_MS
         else:
             return Converted(_scenario(trace, binding, prop, writer), tuple(explained))
     raise AssertionError("one client more is patient each time, and there are no more clients than moves")
@@ -157,9 +158,9 @@ class _Writer:
         self.binding = binding
         self.course = course
         self.pages = held_pages
-        self.lab = scenario.Lab(decode_pages=held_pages.pool)
+        self.lab = scenario.Lab(decode_pages=held_pages.pool, request_timeout_ms=TIMEOUT_MS)
         self.patience = patience
-        self.timeline = Timeline(course, self.lab.request_timeout_ms, self.lab.drain_timeout_ms, patience)
+        self.timeline = Timeline(course, TIMEOUT_MS, self.lab.drain_timeout_ms, patience)
         self.steps: list[Step] = []
         self.ended: set[Attempt] = set()
         self.gone: set[Attempt] = set()

@@ -34,14 +34,16 @@ class Witness:
         """Events that an await asks for, among those after the first `since` of their kind."""
         return [event for event in self.of(step.event)[since:] if _agrees(event, step)]
 
-    def refusal(self, kind: str, request: str | None, since: int = 0) -> Event | None:
-        """A guard's refusal, after the first `since`, of what would have been an event `kind`.
+    def refusal(self, kind: str, request: str | None, since: int = 0, guard: str | None = None) -> Event | None:
+        """A guard's refusal (of this guard, if one is given), after the first `since`, of what would have been
+        an event `kind`.
 
         A refused message names its own attempt, not that which it would have changed, so the
         attempt is not compared.
         """
         for event in self.of("refused")[since:]:
-            if event.data["refuses"] == kind and request in (None, event.request):
+            right = guard in (None, event.data["guard"])
+            if right and event.data["refuses"] == kind and request in (None, event.request):
                 return event
         return None
 

@@ -54,6 +54,12 @@ class VirtualClock:
         self.now_ms = target_ms
         return fired
 
+    def next_due_ms(self) -> int | None:
+        """How long until the next timer falls due; None if there is none."""
+        while self._timers and self._timers[0].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0].due_ms - self.now_ms if self._timers else None
+
     def pending(self) -> int:
         """Timers that would still fire."""
         return sum(not timer.cancelled for timer in self._timers)

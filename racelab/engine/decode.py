@@ -3,8 +3,9 @@
     submit  -> pages: those that the prefix cache has, and fresh ones with grants, which reserve asks
                prefill to fill (or queued until pages are free)
     written -> stop evidence for the chunk's grants; when all chunks are there: committed
+    failed  -> prefill has ended the attempt: so does decode
     committed -> its full pages are published; one token at a time over the pages: read, finished
-    time-out / abort -> the request ends now; its pages go the way that the guards allow
+    time-out / abort / no word from prefill -> the request ends now; its pages go the way that the guards allow
 
 What each event means for a page is the ledger's business, whether it may happen the guards'.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
-from racelab.engine.guards import ApplyControl, Guards, Ticket
+from racelab.engine.guards import SILENCE, ApplyControl, CommitTransfer, Guards, KeepWaiting, SkipNotice, Ticket
 from racelab.engine.live import Live
 from racelab.engine.mail import Mail
 from racelab.engine.pool import Fingerprint, PagePool
@@ -66,7 +67,14 @@ class Decode:
 
     # -- the client
 
-    def submit(self, name: str, prompt: list[int], new_tokens: int, timeout_ms: int | None = None) -> int:
+    def submit(
+        self,
+        name: str,
+        prompt: list[int],
+        new_tokens: int,
+        timeout_ms: int | None = None,
+        stop_token: int | None = None,
+    ) -> int:
         """A request arrives; returns its attempt, counted from 1 for each name. `timeout_ms` is its own time-out."""
         previous = self._requests.get(name)
         if previous is not None and previous.ended is None:
@@ -78,10 +86,14 @@ class Decode:
             prompt,
             new_tokens,
             pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
-            timer=self._clock.after(timeout_ms or self._shape.request_timeout_ms, lambda: self._time_out(request)),
+            timer=None,
             submitted_ms=self._clock.now_ms,
+            stop_token=stop_token,
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
+        patience_ms = timeout_ms or self._shape.request_timeout_ms
+        if patience_ms is not None:
+            request.timer = self._clock.after(patience_ms, lambda: self._time_out(request))
         self._requests[name] = request
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
@@ -133,7 +145,10 @@ class Decode:
         chunk_tokens = self._shape.chunk_tokens
         first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
         request.chunks_missing = set(range(first_chunk, -(-request.transferred // chunk_tokens)))
+        request.news_due = len(request.chunks_missing)
         request.reserved = True
+        limit_ms = self._shape.receive_timeout_ms
+        request.watchdog = self._clock.after(limit_ms, lambda: self._waited(request, limit_ms))
         self._mail.send(
             "reserve",
             PREFILL,
@@ -153,6 +168,8 @@ class Decode:
         self._mail.received(message)
         if message.type == "written":
             self._on_written(message)
+        elif message.type == "failed":
+            self._on_failed(message)
         elif message.type == "abort-ack":
             if message.body["clean"]:
                 self._close_grants(message, "acknowledged")
@@ -164,25 +181,56 @@ class Decode:
         if ok:
             self._close_grants(message, "completions")
         request = self._requests[message.request]
+        if self._refuses(message, request, "committed"):
+            return
+        assert message.chunk is not None
+        request.note(message.chunk, ok)
+        whole = request.news_due <= 0 or message.body.get("final", False)
+        if not request.committed and (whole or not ok):
+            self._conclude(request, message.body["tokens"], whole)
+
+    def _on_failed(self, message: Message) -> None:
+        request = self._requests[message.request]
+        if self._refuses(message, request, "failed"):
+            return
+        if request.committed or request.ended is not None:
+            self._mail.ignored(message, "its KV is committed" if request.committed else "it has ended")
+        else:
+            self._end(request, "failed", why=f"prefill has ended it: {message.body['why']}")
+
+    def _refuses(self, message: Message, request: Live, leads_to: str) -> bool:
+        """Whether a guard has something against a message that is to change the request."""
         question = ApplyControl(
-            message.request,
-            message.attempt,
-            None,
-            None,
-            "committed",
-            message="written",
+            *(message.request, message.attempt, None, None, leads_to),
+            message=message.type,
             live_attempt=request.attempt,
             ended=request.ended is not None,
         )
-        if self._guards.refuse(question):
-            return
-        if not ok:
+        return self._guards.refuse(question) is not None
+
+    def _conclude(self, request: Live, tokens: int, whole: bool) -> None:
+        """News of the last part, or of a failure: the KV is complete, or will never be, or is still to come."""
+        question = CommitTransfer(
+            *(request.name, request.attempt, None, None, "committed"),
+            failed=len(request.chunks_failed),
+            missing=len(request.chunks_missing),
+            tokens_written=tokens,
+            tokens_reserved=request.transferred,
+        )
+        refused = self._guards.refuse(question)
+        if refused is None:
+            if whole:
+                self._commit(request)
+        elif request.chunks_failed:
             self._end(request, "failed", why="prefill reported a failed write")
-            return
-        assert message.chunk is not None
-        request.chunks_missing.discard(message.chunk)
-        if not request.chunks_missing and not request.committed:
-            self._commit(request)
+        elif tokens != request.transferred:
+            self._end(request, "failed", why=f"prefill transfers {tokens} of {request.transferred} tokens")
+
+    def _waited(self, request: Live, limit_ms: int) -> None:
+        """Nothing more is heard of a transfer for so long."""
+        about = (request.name, request.attempt, None, None, SILENCE)
+        if self._guards.refuse(KeepWaiting(*about, waited_ms=limit_ms, limit_ms=limit_ms)):
+            self._end(request, "failed", why=f"no word from prefill for {limit_ms:,} ms")
 
     def _close_grants(self, message: Message, evidence: str) -> None:
         for page, gen in message.body["pages"]:
@@ -193,6 +241,7 @@ class Decode:
 
     def _commit(self, request: Live) -> None:
         request.committed = True
+        request.stop_watching()
         self._recorder.record("committed", request.name, request.attempt, fingerprints=self._fingerprints(request))
         self.cache.publish(request.tickets, request.keys, committed=True)
         if request.reserved:
@@ -222,9 +271,14 @@ class Decode:
         token = request.tokens[-1] if request.tokens else request.prompt[-1]
         pages = [ticket.page for ticket in request.tickets]
         logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.kv, pages)
-        request.tokens.append(int(logits.argmax()))
+        token = int(logits.argmax())
+        request.tokens.append(token)
         if len(request.tokens) == request.new_tokens:
             self._end(request, "finished", tokens=request.tokens)
+        elif token == request.stop_token:
+            if not look:
+                self._note_read(request, index, last=True)
+            self._end(request, "finished", tokens=request.tokens, stopped=True)
 
     def _looks_at_all(self, request: Live) -> bool:
         """Whether a request looks at all that it reads for this token. If not it has looked at one page's layer,
@@ -235,10 +289,10 @@ class Decode:
         page, _, layer, start, end, seen = request.last_read[index % len(request.last_read)]
         return self._pool.fingerprint(int(page), int(layer), int(start), int(end)) != seen
 
-    def _note_read(self, request: Live, index: int) -> None:
+    def _note_read(self, request: Live, index: int, *, last: bool = False) -> None:
         """Record what attention reads: at the first token, at the last, and whenever it changed."""
         seen = self._fingerprints(request)
-        if seen != request.last_read or index == request.new_tokens - 1:
+        if seen != request.last_read or last or index == request.new_tokens - 1:
             request.last_read = seen
             self._recorder.record("read", request.name, request.attempt, token=index, fingerprints=seen)
 
@@ -249,14 +303,18 @@ class Decode:
 
     def _end(self, request: Live, kind: str, **data: Any) -> None:
         request.ended = kind
-        request.timer.cancel()
+        request.stop_watching()
+        if request.timer is not None:
+            request.timer.cancel()
         self._recorder.record(kind, request.name, request.attempt, **data)
         if request in self._queue:
             self._queue.remove(request)
         if request in self._running:
             self._running.remove(request)
         if request.reserved and not request.committed:
-            self._mail.send("abort", PREFILL, request.name, request.attempt, why=kind)
+            question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=PREFILL)
+            if self._guards.refuse(question):
+                self._mail.send("abort", PREFILL, request.name, request.attempt, why=kind)
         self.cache.release(request.tickets, kind)
         self._admit()
 

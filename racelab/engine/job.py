@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
 
 
@@ -27,6 +28,12 @@ class Job:
     """writes without a successful completion, by source page"""
     failed: set[int] = field(default_factory=set)
     aborted: bool = False
+    owes_ack: bool = False
+    """decode has asked, and is told when nothing is outstanding"""
+    placeholder: bool = False
+    """prefill did not accept the prompt, and computes another, shorter one in its place"""
+    limit: Timer | None = None
+    """how long it waits for decode to be done with the attempt"""
     released: bool = False
 
     @property

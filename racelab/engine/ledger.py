@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import FreeExpired, FreePage, Guards, Ticket
+from racelab.engine.clock import Timer, VirtualClock
+from racelab.engine.guards import EndDrain, FreeExpired, FreePage, Guards, Ticket
 from racelab.engine.preconditions import Preconditions
 from racelab.evidence.recorder import Recorder
 
@@ -49,6 +49,7 @@ class Ledger:
         self._publishers: dict[int, Ticket] = {}
         self._grants: set[Ticket] = set()
         self._granted: set[Ticket] = set()
+        self._drains: dict[int, Timer] = {}
         self._recorder = recorder
         self._require = Preconditions(recorder).require
         self._guards = guards
@@ -108,11 +109,13 @@ class Ledger:
         elif self._is_live(ticket) and state in ("PRIVATE", "SHARED", "DUP"):
             self.state[ticket.page] = "DRAINING"
             self._record("page-draining", ticket, state, why=why)
-            self._clock.after(self._drain_timeout_ms, lambda: self._expire(ticket))
+            self._drains[ticket.page] = self._clock.after(self._drain_timeout_ms, lambda: self._expire(ticket))
 
     def _expire(self, ticket: Ticket) -> None:
-        """The drain of a page has run out: QUARANTINED, or FREE where no guard objects."""
+        """The drain of a page has run out: QUARANTINED, or FREE where no guard objects. A guard may hold it on."""
         if not (self._is_live(ticket) and self.state[ticket.page] == "DRAINING"):
+            return
+        if self._guards.refuse(EndDrain(*_subject(ticket), "page-free")):
             return
         outstanding = int(ticket in self._grants)
         question = FreeExpired(*_subject(ticket), "page-free", outstanding_grants=outstanding)
@@ -129,6 +132,9 @@ class Ledger:
         self._require(live, "free", ticket, f"only a live page returns; gen {self.gen[ticket.page]} is {before}")
         self._require(ticket not in self._grants, "free", ticket, "a grant is outstanding")
         self.free.append(ticket.page)
+        drain = self._drains.pop(ticket.page, None)
+        if drain is not None:
+            drain.cancel()
         self._record("page-free", ticket, before, why=why)
 
     # -- grants

@@ -18,18 +18,38 @@ class Live:
     prompt: list[int]
     new_tokens: int
     pages_needed: int
-    timer: Timer
+    timer: Timer | None
+    """the client's patience, if it has an end"""
     submitted_ms: int
+    stop_token: int | None
+    """the token after which it is over"""
     keys: list[str]
     """content keys of the prompt's full pages; empty without a prefix cache"""
     tickets: list[Ticket] = field(default_factory=list)
     hits: int = 0
     chunks_missing: set[int] = field(default_factory=set)
+    """those of which there is no news"""
+    chunks_failed: set[int] = field(default_factory=set)
+    news_due: int = 0
+    """how many more reports of chunks are expected"""
+    watchdog: Timer | None = None
     reserved: bool = False
     tokens: list[int] = field(default_factory=list)
     committed: bool = False
     ended: str | None = None
     last_read: list[Fingerprint] = field(default_factory=list)
+
+    def note(self, chunk: int, ok: bool) -> None:
+        """News of a chunk."""
+        self.news_due -= 1
+        self.chunks_missing.discard(chunk)
+        if not ok:
+            self.chunks_failed.add(chunk)
+
+    def stop_watching(self) -> None:
+        """It does not wait for prefill any more."""
+        if self.watchdog is not None:
+            self.watchdog.cancel()
 
     @property
     def transferred(self) -> int:

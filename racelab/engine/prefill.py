@@ -3,6 +3,7 @@
     reserve -> for each chunk: forward, post its pages' layers -> written per chunk when they complete
     abort   -> post no more; abort-ack once nothing is outstanding
     complete-> the source pages may go
+    no word from decode -> the same, and decode is told
 
 Source pages are on a ledger of their own: a posted write is a grant to the local NIC until its
 completion, so a release during a transfer drains like on decode.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import Guards
+from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, SkipNotice
 from racelab.engine.job import Job
 from racelab.engine.ledger import Ledger
 from racelab.engine.mail import Mail
@@ -26,6 +27,10 @@ from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport, Write
 
 NIC = "nic"
+DECODE = "decode"
+
+PLACEHOLDER = [0, 0]
+"""What prefill computes in place of a prompt that it does not accept: one token's KV travels."""
 
 
 class Prefill:
@@ -46,6 +51,8 @@ class Prefill:
         self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self._shape = shape
         self._recorder = recorder
+        self._guards = guards
+        self._clock = clock
         self._pool = pool
         self._model = model
         self._mail = mail
@@ -89,7 +96,7 @@ class Prefill:
         if job.outstanding[first.chunk] == 0:
             del job.outstanding[first.chunk]
             self._tell_written(job, first.chunk)
-        if job.aborted and not job.outstanding:
+        if job.owes_ack and not job.outstanding:
             self._acknowledge(job)
         self._admit()
 
@@ -113,6 +120,11 @@ class Prefill:
             first_page=body["first_page"],
             pages=[(page, gen) for page, gen in body["pages"]],
         )
+        limit = self._shape.prefill_token_limit
+        if limit is not None and len(job.prompt) > limit:
+            job.prompt, job.first_page, job.placeholder = PLACEHOLDER, 0, True
+        hold_ms = self._shape.source_hold_ms
+        job.limit = self._clock.after(hold_ms, lambda: self._waited(job, hold_ms))
         self._jobs[job.request, job.attempt] = job
         self._waiting.append(job)
         self._admit()
@@ -120,7 +132,7 @@ class Prefill:
     def _admit(self) -> None:
         while self._waiting:
             job = self._waiting[0]
-            needs = job.first_page + len(job.pages)
+            needs = -(-job.transferred // self._shape.page_tokens)
             sources = self.ledger.take(needs, job.request, job.attempt)
             if sources is None:
                 self._recorder.record("queued", job.request, job.attempt, needs=needs, free=len(self.ledger.free))
@@ -139,7 +151,7 @@ class Prefill:
         """Compute and post one chunk; later chunks queue behind whatever else is due."""
         self._steps_due -= 1
         start = job.next_chunk * self._shape.chunk_tokens
-        if job.aborted or job.released or start >= job.transferred:
+        if job.released or start >= job.transferred:
             return
         end = min(start + self._shape.chunk_tokens, job.transferred)
         pages = [ticket.page for ticket in job.sources]
@@ -148,6 +160,8 @@ class Prefill:
         job.next_chunk += 1
         if end < job.transferred:
             self._schedule(job)
+        elif job.aborted:
+            self._release(job, "abort")
 
     def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
         """Write a chunk's pages, less those that decode has: they were computed for what follows them."""
@@ -203,27 +217,53 @@ class Prefill:
             job.attempt,
             chunk=chunk,
             status="failed" if chunk in job.failed else "ok",
-            pages=job.pages[max(start, 0) : start + count],
+            tokens=job.transferred,
+            **({"final": True} if job.placeholder else {}),
+            pages=job.pages[max(start, 0) : min(start + count, len(job.sources) - job.first_page)],
         )
 
     # -- the end of an attempt
 
     def _abort(self, job: Job) -> None:
+        """Decode has given the attempt up: post no more, unless no guard minds, and say when nothing is under way."""
         job.aborted = True
-        if job in self._waiting:
-            self._waiting.remove(job)
-        self._release(job, "abort")
-        if not job.outstanding:
-            self._acknowledge(job)
+        about = (job.request, job.attempt, None, None)
+        goes_on = not job.released and job.next_chunk * self._shape.chunk_tokens < job.transferred
+        if not goes_on or self._guards.refuse(PostChunk(*about, "posted", aborted=True)):
+            self._release(job, "abort")
+        self._acknowledge(job)
 
     def _acknowledge(self, job: Job) -> None:
-        """Posting is closed and nothing is outstanding; `clean` if every completion was a success."""
-        self._mail.send("abort-ack", "decode", job.request, job.attempt, clean=not job.failed, pages=job.pages)
+        """Say that nothing of an aborted attempt can land any more, now or when it is so; `clean` if every
+        completion was a success."""
+        outstanding, failed = sum(job.outstanding.values()), len(job.failed)
+        about = (job.request, job.attempt, None, None, "page-free")
+        refused = self._guards.refuse(AcknowledgeAbort(*about, outstanding=outstanding, failed=failed))
+        job.owes_ack = refused is not None and outstanding > 0
+        if not job.owes_ack:
+            self._mail.send("abort-ack", DECODE, job.request, job.attempt, clean=refused is None, pages=job.pages)
+
+    def _waited(self, job: Job, limit_ms: int) -> None:
+        """Decode has not said for so long that it is done with the attempt."""
+        about = (job.request, job.attempt, None, None, SILENCE)
+        if self._guards.refuse(KeepWaiting(*about, waited_ms=limit_ms, limit_ms=limit_ms)):
+            self._give_up(job, f"no word from decode for {limit_ms:,} ms")
+
+    def _give_up(self, job: Job, why: str) -> None:
+        """The attempt ends here first."""
+        self._release(job, why)
+        question = SkipNotice(job.request, job.attempt, None, None, SILENCE, peer=DECODE)
+        if self._guards.refuse(question):
+            self._mail.send("failed", DECODE, job.request, job.attempt, why=why)
 
     def _release(self, job: Job, why: str) -> None:
         if job.released:
             return
         job.released = True
+        if job.limit is not None:
+            job.limit.cancel()
+        if job in self._waiting:
+            self._waiting.remove(job)
         self._recorder.record("attempt-ended", job.request, job.attempt, why=why)
         for source in job.sources:
             self.ledger.release(source, why)

@@ -35,7 +35,7 @@ TRANSPORT_DEADLINES_MS: dict[str, dict[str, int]] = {
 """After which the transport gives a write up, by transport: Mooncake 0.3.13's defaults. Each is one
 environment variable (in seconds there); the effect of either is a completion that is not `ok`."""
 
-ENGINE_TIMERS = ("request_timeout_ms", "drain_timeout_ms")
+ENGINE_TIMERS = ("request_timeout_ms", "drain_timeout_ms", "receive_timeout_ms", "source_hold_ms")
 """The scenario's timers that have a default of the engine's own to be compared with."""
 
 
@@ -96,7 +96,7 @@ def _shortened_timers(lab: Lab) -> list[str]:
     return [
         f"{timer.replace('_', '-')} {getattr(defaults, timer)} -> {getattr(lab, timer)}"
         for timer in ENGINE_TIMERS
-        if getattr(lab, timer) < getattr(defaults, timer)
+        if getattr(lab, timer) is not None and getattr(lab, timer) < getattr(defaults, timer)
     ]
 
 

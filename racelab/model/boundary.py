@@ -17,7 +17,7 @@ from typing import Any
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.model.spec.state import DECODE, FAULTS, PREFILL, Config, Effect, Shape
+from racelab.model.spec.state import DECODE, FAULTS, GUARDS, PREFILL, Config, Effect, Shape
 
 ASIDE = frozenset(
     {
@@ -130,6 +130,11 @@ def is_boundary(kind: str) -> bool:
     return kind in DETAILS or kind in BEGINS or kind in OBSERVED
 
 
+def is_of_another_guard(event: Event) -> bool:
+    """Whether it is the refusal of a guard that the specification does not have; what it changes shows elsewhere."""
+    return event.kind == "refused" and event.data["guard"] not in GUARDS
+
+
 def config_of(history: History) -> Config:
     """The size and the guards of the system whose history this is."""
     lab = history.header.scenario.lab
@@ -154,6 +159,7 @@ def config_of(history: History) -> Config:
         chunk_pages=max(1, lab.chunk_tokens // lab.page_tokens),
         guards=frozenset(history.header.guards),
         faults=frozenset(FAULTS),
+        tells="tell-peer-of-end" in history.header.guards,
     )
 
 

@@ -68,7 +68,8 @@ class Replay:
                     continue
                 if not boundary.is_boundary(event.kind):
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
-                self._accept(event)
+                if not boundary.is_of_another_guard(event):
+                    self._accept(event)
             except Refusal as refusal:
                 return self._refused(event, refusal)
             self.accepted += 1

@@ -249,11 +249,12 @@ class Instance:
         prefix: str | None = None,
         prefix_tokens: int = 0,
         timeout_ms: int | None = None,
+        stop_token: int | None = None,
     ) -> int:
         """The client sends a request to decode."""
         assert isinstance(self.engine, Decode)
         tokens = prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens)
-        return self.engine.submit(name, tokens, new_tokens, timeout_ms)
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token)
 
     def abort(self, name: str) -> None:
         """The client gives up on a request."""
@@ -282,13 +283,13 @@ class Instance:
             if chunks is not None:
                 self.recorder.record("chunks", fingerprint=whole, chunks=chunks)
 
-    def sync(self) -> dict[str, bool]:
-        """Whether this instance could still act without hearing anything."""
+    def sync(self) -> dict[str, Any]:
+        """Whether this instance could still act without hearing anything, and when its next timer falls due."""
         assert self.engine is not None
         assert self.bus is not None
         if self.bus.failed:
             raise RuntimeError(self.bus.failed)
-        return {"busy": self.engine.busy or not self.bus.idle}
+        return {"busy": self.engine.busy or not self.bus.idle, "next_due_ms": self.clock.next_due_ms()}
 
     def quiesce(self) -> dict[str, Any]:
         """The books at rest: states, leftovers, and pages that a foreign epoch has touched."""

@@ -2,6 +2,7 @@
 
     reserve         decode -> prefill   here are my pages, fill them (starts the grants)
     written         prefill -> decode   a chunk's writes completed, or failed
+    failed          prefill -> decode   the attempt has ended on prefill; `why`
     abort           decode -> prefill   stop posting for this attempt
     abort-ack       prefill -> decode   posting is closed; `clean` if every posted write succeeded
     complete        decode -> prefill   the KV is committed, the source pages may go
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-TYPES = ("reserve", "written", "abort", "abort-ack", "complete")
+TYPES = ("reserve", "written", "failed", "abort", "abort-ack", "complete")
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -10,7 +10,6 @@ from duet import Duet
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench
-from racelab.engine.guards import GUARDS
 from racelab.importing import import_counterexample
 from racelab.model import boundary, tla, tlc, tlc_replay
 from racelab.model.recorded import trace_of
@@ -74,7 +73,7 @@ GUARDED = {
 }
 
 
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("guard", GUARDED)
 def test_each_guard_taken_away_gives_a_counterexample_that_plays(guard: str, tmp_path: Path, bench: Workbench) -> None:
     prop, spec = GUARDED[guard]
     output = tmp_path / "counterexample.txt"

@@ -148,6 +148,6 @@ def _end(draft: Draft, request: str, number: int, how: str) -> None:
     draft.set_attempt(request, number, attempt._replace(ended=how, running=False))
     draft.queue = tuple(entry for entry in draft.queue if entry != (request, number))
     draft.report(how, DECODE, (request, number))
-    if attempt.reserved and not attempt.committed:
+    if attempt.reserved and not attempt.committed and draft.config.tells:
         draft.send(Message("abort", request, number))
     prefix_cache.release(draft, attempt.tickets)

@@ -48,6 +48,8 @@ class Config:
     chunk_pages: int = 1
     guards: frozenset[str] = frozenset(GUARDS)
     faults: frozenset[str] = frozenset({ABORT})
+    tells: bool = True
+    """whether decode tells prefill of an attempt that ends early"""
 
     @cached_property
     def place(self) -> dict[str, int]:
