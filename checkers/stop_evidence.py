@@ -98,8 +98,13 @@ class Claims:
             return f"the acknowledgement is of {sent.request} attempt {sent.attempt}"
         if not sent.data.get("clean", True):
             return "the acknowledgement says that not every write succeeded"
-        late = [write for write in writes if write.posted.instance == sent.instance and write.posted.seq > sent.seq]
-        return f"write {late[0].id} is posted after the acknowledgement" if late else None
+        own = [write for write in writes if write.posted.instance == sent.instance]
+        for write in own:
+            if write.posted.seq > sent.seq:
+                return f"write {write.id} is posted after the acknowledgement"
+            if write.completed is not None and write.completed.seq > sent.seq:
+                return f"write {write.id} was outstanding when it was acknowledged"
+        return None
 
 
 def _about(life: Life, closed: Event) -> str:

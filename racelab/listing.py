@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from racelab import registry, scenario
-from racelab.engine.guards import GUARDS, POLICIES
+from racelab.engine.guards import ALL_GUARDS, POLICIES
 from racelab.errors import UsageError
 from racelab.lab.cluster import load
 from racelab.results import run_folders
@@ -50,7 +50,7 @@ def _guards(results: Path) -> Rows:
             "about": " ".join((guard.__doc__ or "").split()),
             "stands_for": guard.stands_for,
         }
-        for guard in GUARDS.values()
+        for guard in ALL_GUARDS.values()
     ]
 
 

@@ -41,6 +41,8 @@ class _Wire:
         self._target = target
         self._batches: list[tuple[Write, ...]] = []
         self.held = False
+        self.fails: Callable[[Write], bool] = lambda write: False
+        """whose batch completes with an error, and is lost"""
 
     def post(self, segment: str, writes: list[Write]) -> None:
         for write in writes:
@@ -67,16 +69,18 @@ class _Wire:
         return [self._complete(writes) for writes in batches]
 
     def _complete(self, writes: tuple[Write, ...]) -> Completion:
-        for write in writes:
+        ok = not any(map(self.fails, writes))
+        status, code = ("ok", 1) if ok else ("failed", -1)
+        for write in writes if ok else ():
             to, source = write.identity, _bytes(self._source)[write.identity.layer, write.source_page]
             _bytes(self._target)[to.layer, to.page, : to.bytes] = source[: to.bytes]
         first = writes[0].identity
         batch = f"b-{first.write}"
         identities = [write.identity.write for write in writes]
         self._recorder.record(
-            "completed", first.request, first.attempt, batch=batch, writes=identities, status="ok", code=1
+            "completed", first.request, first.attempt, batch=batch, writes=identities, status=status, code=code
         )
-        return Completion(batch, writes, "ok", 1)
+        return Completion(batch, writes, status, code)
 
     @property
     def outstanding(self) -> int:
@@ -105,6 +109,8 @@ class Duet:
         """by request; what `stop-at` amounts to"""
         self.lose: Callable[[Message], bool] = lambda message: False
         """which messages never arrive"""
+        self.computing = False
+        """whether prefill and decode are amid something long, and what they are to do next has to wait"""
         self._work: deque[Callable[[], None]] = deque()
         self._mail: deque[bytes] = deque()
         model = model or Transformer(self.lab.layers)
@@ -153,7 +159,7 @@ class Duet:
     def _turn(self) -> bool:
         if self._mail:
             self._deliver(decode(self._mail.popleft()))
-        elif self._work:
+        elif self._work and not self.computing:
             self._work.popleft()()
         else:
             completions = self.wire.poll()
@@ -193,7 +199,7 @@ class Duet:
 
     def history(self) -> History:
         """Drain, take stock, and put the history together."""
-        self.wire.held = False
+        self.wire.held = self.computing = False
         self.play()
         self.conductor.record("phase", phase="drain")
         self.pass_time((self.lab.request_timeout_ms or 0) + self.lab.drain_timeout_ms)

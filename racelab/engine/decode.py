@@ -184,8 +184,9 @@ class Decode:
         if self._refuses(message, request, "committed"):
             return
         assert message.chunk is not None
-        request.note(message.chunk, ok)
-        whole = request.news_due <= 0 or message.body.get("final", False)
+        final = message.body.get("final", False)
+        request.note(message.chunk, ok, final)
+        whole = request.news_due <= 0 or final
         if not request.committed and (whole or not ok):
             self._conclude(request, message.body["tokens"], whole)
 

@@ -39,10 +39,12 @@ class Live:
     ended: str | None = None
     last_read: list[Fingerprint] = field(default_factory=list)
 
-    def note(self, chunk: int, ok: bool) -> None:
-        """News of a chunk."""
+    def note(self, chunk: int, ok: bool, final: bool) -> None:
+        """News of a chunk, after which there is no other if it is `final`."""
         self.news_due -= 1
         self.chunks_missing.discard(chunk)
+        if final:
+            self.chunks_missing.clear()
         if not ok:
             self.chunks_failed.add(chunk)
 

@@ -30,7 +30,10 @@ GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
 ALL_GUARDS: dict[str, type[Guard]] = GUARDS | {guard.name: guard for guard in (HoldWithoutEnd,)}
 """Those, and guards of upstream strategies that are not sound."""
 
-_ABORT_NOTIFY = ("tell-peer-of-end", "stop-posting-on-abort")
+_KNOWS_ITS_OWN = "control-carries-generation"
+"""Every published strategy looks whether a message's request is still there; without it nothing else would show."""
+
+_ABORT_NOTIFY = (_KNOWS_ITS_OWN, "tell-peer-of-end", "stop-posting-on-abort")
 _DEFERRED_RELEASE = (*_ABORT_NOTIFY, "drain-before-free", "ack-when-drained")
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -38,7 +41,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "abort-notify": _ABORT_NOTIFY,
     "deferred-release": _DEFERRED_RELEASE,
     "hold-forever": (*_DEFERRED_RELEASE, "hold-without-end"),
-    "lease": ("drain-before-free",),
+    "lease": (_KNOWS_ITS_OWN, "drain-before-free"),
     "ledger": tuple(GUARDS),
 }
 """By name: `abort-notify` tells prefill to stop and frees at once; `deferred-release` waits for its
