@@ -19,7 +19,7 @@ import msgspec
 from racelab import registry, scenario
 from racelab.abilities import check_mechanisms
 from racelab.conductor.conductor import Conductor, Recording, probe_request
-from racelab.errors import LabError
+from racelab.errors import LabError, UsageError
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.result import Checker
