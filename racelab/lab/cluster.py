@@ -18,6 +18,9 @@ from racelab.shipped import shipped
 
 ROLES = ("prefill", "decode")
 
+RETRIES = 7
+"""How often a queue pair of Mooncake's tries again (0.3.13, rdma_endpoint.cpp); rdma_rxe takes 7 as for ever."""
+
 MACHINES = {"softroce": "kernel verbs on rdma_rxe, a software NIC in a VM: no RDMA hardware"}
 """What carries the transfers of a cluster with a machine of its own, as every result says it."""
 
@@ -55,11 +58,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def machine_in_words(self) -> str | None:
         """What carries the transfers where that is neither this host nor hardware."""
-        if not self.machine:
-            return None
-        retries = self.queue_pair_retries
-        shortened = f"; its queue pairs try {retries} times more, not 7" if retries is not None else ""
-        return f"{MACHINES[self.machine]}{shortened}"
+        return MACHINES[self.machine] if self.machine else None
+
+    @property
+    def shortened(self) -> list[str]:
+        """Deadlines that are lower here than by default, in words."""
+        if self.queue_pair_retries is None or self.queue_pair_retries >= RETRIES:
+            return []
+        return [f"retry_cnt {RETRIES} -> {self.queue_pair_retries}"]
 
     def gates(self, injectors: Iterable[Injector]) -> list[Injector]:
         """Those with a place here, each with what it can do here; of the gates of writes one.

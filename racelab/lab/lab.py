@@ -27,6 +27,9 @@ from racelab.targets.target import Target
 from racelab.vm import client
 
 START_BOUND_S = 60.0
+MACHINE_START_BOUND_S = 150.0
+"""Python and Mooncake start some twenty times slower in an emulated machine."""
+
 BROKER = "broker"
 
 
@@ -151,7 +154,8 @@ class Lab:
         self._children[name] = Child(name, module, everywhere + arguments, self.hub.token, self._logs)
 
     def _wait_for(self, *names: str) -> None:
-        self.hub.wait_for(*names, bound_s=START_BOUND_S, alive=self._check)
+        bound_s = MACHINE_START_BOUND_S if self.cluster.machine else START_BOUND_S
+        self.hub.wait_for(*names, bound_s=bound_s, alive=self._check)
 
     def _check(self) -> None:
         for child in self._children.values():

@@ -45,14 +45,18 @@ def check_host() -> str:
         MissingPartError: this is not a Debian on x86-64; the message names what is missing.
     """
     if platform.machine() != "x86_64":
-        raise MissingPartError(f"the Soft-RoCE machine is built for x86_64, this is {platform.machine()}", next=_ADVICE)
+        raise MissingPartError(
+            f"the Soft-RoCE machine is built for x86_64, this is {platform.machine()}", next=ANOTHER_RUNG
+        )
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
     if lacking:
-        raise MissingPartError(f"it is built from Debian packages, and {', '.join(lacking)} is not here", next=_ADVICE)
+        raise MissingPartError(
+            f"it is built from Debian packages, and {', '.join(lacking)} is not here", next=ANOTHER_RUNG
+        )
     return f"apt of {platform.freedesktop_os_release().get('PRETTY_NAME', 'this system')}"
 
 
-_ADVICE = "use a Debian 12 or later on x86-64, or another rung: --cluster local, --cluster softhca"
+ANOTHER_RUNG = "use a Debian 12 or later on x86-64, or another rung: --cluster local, --cluster softhca"
 
 
 class Registry:
@@ -85,7 +89,7 @@ class Registry:
         """The kernel's own package behind the one that follows its versions."""
         found = re.search(r"Depends: (linux-image-\S+)", self._run("apt-cache", "depends", meta))
         if found is None:
-            raise LabError(f"{meta} names no kernel", next=_ADVICE)
+            raise LabError(f"{meta} names no kernel", next=ANOTHER_RUNG)
         return found[1]
 
     def fetch(self, wanted: Sequence[str], into: Path) -> list[Path]:
