@@ -16,8 +16,6 @@ from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import Lanes, WriteIdentity
 
-GATE = "verbs"
-
 _ENDS = {
     "flushed": "its queue pair went into ERR before it was handed to the device",
     "lost": "its queue pair was reset or destroyed, or its packets were lost",
@@ -47,8 +45,14 @@ class _Hold:
     writes: list[Watched] = field(default_factory=list)
 
 
+Wanted = tuple[Watched, str, str]
+"""A write with its hold's action and payload."""
+
+
 class Holds:
     """Shared by all threads of the gate, under one lock."""
+
+    gate = "verbs"
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -68,7 +72,7 @@ class Holds:
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
             self._holds[hold] = _Hold(action, payload)
-            self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
+            self._recorder.record("armed", hold=hold, gate=self.gate, match=dict(match), count=count)
 
     def let_go(self, hold: str, how: str) -> list[Watched]:
         """End a hold: its rule ends, and what it has stopped is to be told `how` (release or drop).
@@ -78,7 +82,7 @@ class Holds:
         with self._lock:
             if hold not in self._holds:
                 known = ", ".join(self._holds) or "none"
-                raise LabError(f"no hold {hold!r} at the verbs gate; armed here: {known}")
+                raise LabError(f"no hold {hold!r} at the {self.gate} gate; armed here: {known}")
             self._lanes.disarm(hold)
             self._holds[hold].open = False
             going = [write for write in self._writes(hold) if write.let_go is None and not write.over]
@@ -99,7 +103,7 @@ class Holds:
 
     # -- what the processes say
 
-    def announce(self, sender: str, writes: Sequence[WriteIdentity]) -> list[tuple[Watched, str, str]]:
+    def announce(self, sender: str, writes: Sequence[WriteIdentity]) -> list[Wanted]:
         """Those of `writes` that a hold wants, each with its hold's action and payload."""
         with self._lock:
             wanted = []

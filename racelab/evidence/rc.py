@@ -102,7 +102,7 @@ class ReliableConnections:
                 self._look_at_flying()
             case "work-request":
                 self._move(event)
-            case "landed" if event.instance == "verbs":
+            case "landed" if event.instance in ("verbs", "packets"):
                 self._check_landed(event)
 
     # -- what there is

@@ -12,7 +12,7 @@ from typing import Any
 from racelab.evidence.events import Event
 
 CLIENT = "conductor"
-NETWORK = ("wire", "verbs", "bus")
+NETWORK = ("wire", "verbs", "packets", "bus")
 UNREAD_STATES = ("DRAINING", "QUARANTINED")
 
 
