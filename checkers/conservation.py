@@ -13,6 +13,7 @@ from checkers.granted_writes import GrantedWrites
 from checkers.ledger_view import Ledger
 from checkers.lives import Grant, Life
 from checkers.stop_evidence import Claims
+from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import PAGE_STATES, STATE_AFTER, Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
@@ -41,7 +42,12 @@ class _Judge:
         if history.lost:
             self.doubts.append(f"{history.lost} event(s) are lost, and what they said of pages with them")
         moves = sum(len(history.by_kind[kind]) for kind in STATE_AFTER)
+        deaths = history.derived(Deaths)
+        self.doubts += deaths.doubts
         self.coverage = {"transitions": moves, "returns": 0, "grants": 0, "sources": 0, "instances_at_rest": 0}
+
+        if deaths:
+            self.coverage["pools_gone_by_death"] = len(deaths)
 
     def transitions(self) -> None:
         """The state machine's own rules: fresh generations, no double free, no way out of quarantine."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
 from checkers.wait_graph import WaitGraph
+from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.evidence.history import History
 from racelab.evidence.labels import VirtualTime
@@ -40,6 +41,8 @@ class _Judge:
         self.graph = WaitGraph(history)
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+        self.deaths = history.derived(Deaths)
+        self.doubts += self.deaths.doubts
         self.coverage = {"requests": 0, "draining_pages": 0}
 
     @cached_property
@@ -69,7 +72,8 @@ class _Judge:
             self.coverage["requests"] += 1
             terminal = ends.get((submitted.request, submitted.attempt), [])
             if not terminal:
-                self._not_terminal(submitted)
+                if not self._died(submitted):
+                    self._not_terminal(submitted)
                 continue
             took = terminal[0].clock_ms - submitted.clock_ms
             bound_ms = self.bound_ms(submitted)
@@ -84,6 +88,13 @@ class _Judge:
                 terminal = ends.get((event.request, event.attempt), [])
                 if terminal and terminal[0].instance == event.instance and terminal[0].seq < event.seq:
                     self._found(terminal[0], event, f"{_who(event)} goes on ({kind}) after it {terminal[0].kind}")
+
+    def _died(self, event: Event) -> bool:
+        """Whether what waits went with the process that had it: its client sees the connection end."""
+        if self.deaths.after(event) is None:
+            return False
+        self.coverage["ended_by_death"] = self.coverage.get("ended_by_death", 0) + 1
+        return True
 
     def _not_terminal(self, submitted: Event) -> None:
         waited = self.now[submitted.instance] - submitted.clock_ms
@@ -112,6 +123,8 @@ class _Judge:
             life = ledger.life(draining.instance, draining.page, draining.gen)
             until = end.clock_ms if end is not None else self.now[draining.instance]
             took = until - draining.clock_ms
+            if end is None and self._died(draining):
+                continue
             page = f"page {draining.page} gen {draining.gen} of {_who(draining)}"
             if took > self.drain_ms:
                 how = "drained for" if end is not None else "has been draining for"

@@ -16,6 +16,7 @@ from checkers.consumers import ARRIVED, Sight, Sources, consumptions
 from checkers.late_writes import writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
+from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
@@ -45,6 +46,7 @@ class _Judge:
         self.sources = history.derived(Sources)
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+        self.doubts += history.derived(Deaths).doubts
         self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0, "hits": 0}
 
     def consumption(self, event: Event) -> None:

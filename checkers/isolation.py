@@ -15,6 +15,7 @@ from checkers.granted_writes import NIC
 from checkers.late_writes import Late, LateWrites, writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Grant
+from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number, numbers, when_ms
@@ -45,6 +46,7 @@ def check(history: History) -> SpecResult:
 
 def _doubts(history: History) -> list[str]:
     doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+    doubts += history.derived(Deaths).doubts
     for event in history.by_kind["counted"]:
         unannounced = event.data["counts"].get("unannounced", 0)
         if unannounced:

@@ -68,7 +68,9 @@ class LateWrites:
                 self._late(write, span, f"landed on page {span.page} gen {posted.gen}, which was never granted to it")
         elif span.end > granted:
             self._late(write, span, f"landed outside of the {granted:,} bytes that were granted of page {span.page}")
-        elif life.ended is not None and not write.landing_before(life.ended, self._causality):
+        elif life.ended is None or life.ended.kind == "pool":
+            pass  # in the second case its memory went with its process, and no write reaches it any more
+        elif not write.landing_before(life.ended, self._causality):
             self._judge_late(write, span, life.ended)
 
     def _judge_late(self, write: Write, span: Span, ended: Event) -> None:

@@ -20,19 +20,37 @@ class Span(NamedTuple):
     end: int
 
 
+Region = tuple[int, int, int, int]
+"""Address, bytes, layer, bytes of a page."""
+
+
 class Memory:
     """The pools of all instances by address. `history.derived(Memory)` gives the shared one."""
 
     def __init__(self, history: History) -> None:
         page_bytes = {event.instance: int(event.data["page_bytes"]) for event in history.by_kind["pool"]}
-        latest = {(event.instance, event.data["layer"]): event for event in history.by_kind["region"]}
-        self._regions: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
-        for (instance, layer), event in latest.items():
-            if instance in page_bytes:
-                region = (event.data["address"], event.data["bytes"], layer, page_bytes[instance])
-                self._regions[instance].append(region)
+        latest = {
+            (event.instance, event.incarnation, event.data["layer"]): event for event in history.by_kind["region"]
+        }
+        self._regions: dict[str, list[Region]] = defaultdict(list)
+        """by instance, those of its latest process"""
+        self._earlier: dict[str, list[tuple[int, list[Region]]]] = defaultdict(list)
+        """by instance, those of processes that another has replaced, and from where in the merge order on"""
+        since: dict[tuple[str, int], int] = {}
+        for (instance, incarnation, layer), event in latest.items():
+            if instance not in page_bytes:
+                continue
+            if (instance, incarnation) not in since and self._regions[instance]:
+                self._earlier[instance].append((event.hlc, self._regions[instance]))
+                self._regions[instance] = []
+            since.setdefault((instance, incarnation), event.hlc)
+            region = (event.data["address"], event.data["bytes"], layer, page_bytes[instance])
+            self._regions[instance].append(region)
         for regions in self._regions.values():
             regions.sort()
+        for replaced in self._earlier.values():
+            for _, regions in replaced:
+                regions.sort()
         self._peers: dict[str, list[str]] = defaultdict(list)
         for event in history.by_kind["granted"]:
             if event.instance not in self._peers[event.data["to"]]:
@@ -47,7 +65,7 @@ class Memory:
         spans = self._spans.get(write.id)
         if spans is None:
             peers = self._peers.get(write.posted.instance, ())
-            found = (self._spans_on(instance, write.address, write.bytes) for instance in peers)
+            found = (self._spans_on(instance, write) for instance in peers)
             spans = self._spans[write.id] = next(filter(None, found), [])
         return spans
 
@@ -65,9 +83,19 @@ class Memory:
             left -= size
         return changed
 
-    def _spans_on(self, instance: str, address: int, size_bytes: int) -> list[Span]:
+    def _regions_of(self, instance: str, write: Write) -> list[Region]:
+        """The memory of the process that was there when the write landed, or was last heard of."""
+        if instance in self._earlier:
+            seen = write.landed or write.completed or write.posted
+            for until, regions in self._earlier[instance]:
+                if seen.hlc < until:
+                    return regions
+        return self._regions.get(instance, [])
+
+    def _spans_on(self, instance: str, write: Write) -> list[Span]:
         spans: list[Span] = []
-        regions = self._regions.get(instance, [])
+        address, size_bytes = write.address, write.bytes
+        regions = self._regions_of(instance, write)
         index = max(bisect_right(regions, (address, 1 << 64)) - 1, 0)
         end = address + size_bytes
         for base, length, layer, page_bytes in regions[index:]:

@@ -13,6 +13,7 @@ import msgspec
 from racelab.errors import UsageError
 from racelab.gates import Injector
 from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
+from racelab.steps import Kill, ProcessStep, Stop
 
 CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}
 
@@ -23,7 +24,8 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
     Raises:
         UsageError: no installed injector can do what a hold asks for.
     """
-    return {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
+    holds = {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
+    return holds | {fault: _of_process(fault, step, injectors) for fault, step in wanted.process_faults().items()}
 
 
 def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict[str, Any]:
@@ -41,6 +43,20 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
             next=f"one of: {', '.join(gate.mechanisms)}",
         )
     return about | {"mechanism": hold.mechanism, **msgspec.to_builtins(mechanism)}
+
+
+def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
+    acting = next((injector for injector in injectors if injector.subject == "process"), None)
+    if acting is None:
+        raise UsageError("no installed injector acts on processes", next="racelab list injectors")
+    about = {"gate": acting.name, "stage": acting.stage, "payload": ""}
+    if not isinstance(step, Stop | Kill):
+        return about
+    mechanism = acting.mechanisms.get(step.mechanism)
+    if mechanism is None:
+        known = ", ".join(acting.mechanisms)
+        raise UsageError(f"{fault}: {acting.name} knows no mechanism {step.mechanism!r}", next=f"one of: {known}")
+    return about | {"mechanism": step.mechanism, **msgspec.to_builtins(mechanism)}
 
 
 def _impossible(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:

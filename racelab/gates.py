@@ -17,6 +17,13 @@ of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to 
     reset(incarnation)          forget rules that did not fire; answer what is still held
     count()                     record a `counted` event: own byte counts beside the kernel's
 
+An injector whose subject is a process acts on the instances themselves. It is started when a scenario first needs
+it, and answers `reset` and
+
+    stop(fault, peer, pid)      every thread of it stands still when this is answered; records `stopped`
+    continue(fault, peer, pid)  it goes on; records `continued`
+    kill(fault, peer, pid, idle) it is gone when this is answered; records `killed`
+
 docs/writing-an-injector.md shows one from start to end.
 """
 
@@ -51,7 +58,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    subject: Literal["write", "message"]
+    subject: Literal["write", "message", "process"]
     module: str
     means: str
     stage: str

@@ -58,7 +58,7 @@ def _injectors(results: Path) -> Rows:
     return [
         {
             "name": each.name,
-            "holds": f"{each.subject}s",
+            "holds": "processes" if each.subject == "process" else f"{each.subject}s",
             "stage": each.stage,
             "payload": each.payload,
             "mechanisms": list(each.mechanisms),

@@ -16,8 +16,9 @@ import yaml
 
 from racelab import documents, repeats
 from racelab.errors import DocumentError
+from racelab.process_steps import Condition
 from racelab.races import RACES
-from racelab.step_problems import problems
+from racelab.step_problems import of_processes, problems
 from racelab.steps import (
     VERBS,
     Abort,
@@ -32,6 +33,7 @@ from racelab.steps import (
     Hold,
     MessageMatch,
     Pass,
+    ProcessStep,
     Release,
     Reset,
     Step,
@@ -143,6 +145,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         waits = [self.lab.request_timeout_ms, *(self.timeout_ms(request) for request in self.requests)]
         patience_ms = max(self.lab.receive_timeout_ms if wait is None else wait for wait in waits)
         return patience_ms + self.lab.drain_timeout_ms
+
+    def process_faults(self) -> dict[str, ProcessStep]:
+        """Every step that acts on a process by its id: `stop-prefill`, then `stop-prefill-2`."""
+        faults: dict[str, ProcessStep] = {}
+        for step in self.steps:
+            if isinstance(step, ProcessStep):
+                name = f"{verb(step)}-{step.instance}"
+                again = sum(taken == name or taken.startswith(f"{name}-") for taken in faults)
+                faults[f"{name}-{again + 1}" if again else name] = step
+        return faults
 
     def corrupted(self, hold: str) -> int | None:
         """Which byte of what is held under `hold` is changed when it is released, if one is."""
@@ -261,9 +273,12 @@ def _check(
 ) -> None:
     """Names that dangle and sizes that cannot be."""
     holds: dict[str, Armed] = {}
+    condition = Condition()
     for step, place in steps:
         if step is None:
             continue
+        for problem in of_processes(step, condition):
+            document.problem(problem, *place)
         for name in _requests_named(step):
             if name not in requests:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)

@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racelab import delays
-from racelab.steps import Advance, Armed, Await, Delay, Drop, Duplicate, Expect, Hold, Release, Reset, Step, verb
+from racelab.process_steps import Condition
+from racelab.steps import (
+    Abort,
+    Advance,
+    Armed,
+    Await,
+    Delay,
+    Drop,
+    Duplicate,
+    Expect,
+    Hold,
+    ProcessStep,
+    Release,
+    Reset,
+    Step,
+    Submit,
+    verb,
+)
 
 
 def problems(step: Step, hold: Armed | None) -> Iterator[str]:
@@ -25,6 +42,16 @@ def problems(step: Step, hold: Armed | None) -> Iterator[str]:
             yield "count must be at least 1"
         case Expect() if (step.claim == "reuses") != (step.of is not None):
             yield "'of' goes with the claim 'reuses', and only with it"
+
+
+def of_processes(step: Step, condition: Condition) -> Iterator[str]:
+    """What cannot be asked of a process in the condition in which the steps before have left it."""
+    if isinstance(step, ProcessStep):
+        yield from condition.after(verb(step), step.instance)
+    elif isinstance(step, Submit | Abort):
+        yield from condition.asked("decode")
+    elif isinstance(step, Armed) and step.write is not None:
+        yield from condition.asked("prefill", stopped="it must be armed before that")
 
 
 def _arming(step: Armed) -> Iterator[str]:

@@ -6,6 +6,8 @@
     release / drop / reset     let a held thing go, lose it as its transport would, or end its connection
     await                      wait until the system itself reports an event
     expect                     a claim about the state at this point
+    stop / continue            a process of the lab stalls, and goes on
+    kill / restart             it dies, and another takes its place at the same address
 
 racelab/scenario.py reads them from YAML and checks them; docs/scenarios.md lists them.
 """
@@ -18,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from racelab import delays
+from racelab.process_steps import CRASH, FREEZE
 
 
 class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -182,14 +185,42 @@ class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
     of: str | None = None
 
 
+class Stop(_Step, frozen=True, kw_only=True, rename="kebab", tag="stop"):
+    """A process stalls (SIGSTOP): what others send it waits in its sockets, and its clock stands."""
+
+    instance: str
+    mechanism: str = FREEZE
+
+
+class Continue(_Step, frozen=True, kw_only=True, rename="kebab", tag="continue"):
+    """A stopped process goes on (SIGCONT); the time that passed meanwhile passes for it now."""
+
+    instance: str
+
+
+class Kill(_Step, frozen=True, kw_only=True, rename="kebab", tag="kill"):
+    """A process dies at once (SIGKILL), and its memory with it. The run goes on without it."""
+
+    instance: str
+    mechanism: str = CRASH
+
+
+class Restart(_Step, frozen=True, kw_only=True, rename="kebab", tag="restart"):
+    """A new process takes the place of a killed one: same address, same name on the bus, and empty."""
+
+    instance: str
+
+
 Arming = Hold | Pass | Delay | Duplicate
-Step = Submit | Abort | Advance | Arming | Release | Drop | Reset | Await | Expect
+ProcessStep = Stop | Continue | Kill | Restart
+Step = Submit | Abort | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
 
 _KINDS: tuple[type[Step], ...] = (
     *(Submit, Abort, Advance),
     *(Hold, Pass, Delay, Duplicate),
     *(Release, Drop, Reset),
     *(Await, Expect),
+    *(Stop, Continue, Kill, Restart),
 )
 VERBS: dict[str, type[Step]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 
@@ -216,6 +247,8 @@ def read_aloud(step: Step) -> str:
             return f"advance the clock by {step.ms:,} ms"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
+        case Stop() | Continue() | Kill() | Restart():
+            return f"{verb(step)} {step.instance}"
         case Release(corrupt=int() as offset):
             return f"release {step.hold} with byte {offset:,} changed"
         case Release(tear=int() as size):

@@ -20,6 +20,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.labels import label
 from racelab.evidence.naming import number
+from racelab.evidence.process_certificates import certify_processes
 from racelab.evidence.result import Checker, Finding, Outcome, SpecResult
 from racelab.evidence.schedule import Schedule
 from racelab.scenario import PROBE, SPECIFICATIONS, Await, read_aloud
@@ -107,7 +108,7 @@ def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
 
 def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
-    injections = certify(history)
+    injections = certify(history) + certify_processes(history)
     found = [finding for result in results.values() for finding in result.findings]
     tokens = answers.compared(history, history.header.scenario.requests, found)
     failure = _lab_failure(history)

@@ -134,7 +134,10 @@ class Holds:
         with self._lock:
             for write in self._watched.values():
                 if write.sender == name and write.stopped_bytes and not write.over:
-                    self._end(write, "unlanded", why=f"{name} has ended, and the request with it")
+                    if write.let_go:
+                        self._end(write, "unlanded", why=f"{name} has ended, and perhaps the request with it")
+                    else:  # before the doorbell: it never left
+                        self._end(write, "dropped", fenced=f"{name} has ended, and its queue pair with it")
 
     # -- the moves; the lock is held
 

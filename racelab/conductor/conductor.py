@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from racelab.abilities import gate_for
+from racelab.conductor.crew import Crew
 from racelab.conductor.witness import Witness
 from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
@@ -39,11 +40,16 @@ from racelab.scenario import (
     read_aloud,
     verb,
 )
+from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop
 
 AWAIT_BOUND_S = 20.0
-_ACTS = (Submit, Abort, Advance, Release, Drop, Reset)
+_ACTS = (Submit, Abort, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
+WAITS = "decode is stopped, and takes it when it goes on"
+BEFORE = "before-release"
+AFTERWARDS = ""
+"""The fault of a process that goes on or comes again because the schedule is over."""
 ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped")
 
 
@@ -87,8 +93,11 @@ class Conductor:
         self.drain_first = drain_first
         self.glue_fault = glue_fault
         self.solo = solo or {}
-        self.witness = Witness(observe)
+        self.witness = Witness(observe, one_sided=lab.cluster.transport == "rdma")
+        self.crew = Crew(lab, self.witness)
+        self._faults = iter(scenario.process_faults())
         self._open: list[str] = []
+        self._unlooked: list[str] = []
         self._blocked = False
         self._refusals_before = 0
         self._next_due_ms: int | None = None
@@ -119,11 +128,15 @@ class Conductor:
             if not self._take(number, step):
                 break
         self._phase("release")
+        for name in list(self.crew.stopped):
+            self._go_on(name, AFTERWARDS)
         for hold in list(self._open):
             self._let_go(hold, "release")
         self._phase("drain")
         self._settle()
         self._pass_time(self.scenario.bound_ms)
+        for name in list(self.crew.dead):
+            self.crew.restart(name, AFTERWARDS)
         self._phase("probe")
         self._submit(PROBE, probe_request(self.scenario))
         self._settle()
@@ -167,8 +180,8 @@ class Conductor:
             case Submit():
                 return self._submit(step.request, self.scenario.requests[step.request])
             case Abort():
-                self.hub.call("decode", "abort", name=step.request)
-                return Outcome("met", "decode took the abort")
+                taken = self.crew.ask("decode", "abort", name=step.request)
+                return Outcome("met", "decode took the abort" if taken else WAITS)
             case Advance():
                 return self._advance(step.ms)
             case Armed():
@@ -183,6 +196,8 @@ class Conductor:
                 return self._await(step)
             case Expect():
                 return self._claim(step)
+            case Stop() | Continue() | Kill() | Restart():
+                return self._act_on_process(step, next(self._faults))
 
     def _submit(self, name: str, request: Request) -> Outcome:
         if not self.witness.ended(name):
@@ -194,8 +209,11 @@ class Conductor:
             sizes["timeout_ms"] = request.timeout_ms
         if request.stop_at is not None:
             sizes["stop_token"] = self.solo[name][request.stop_at]
-        attempt = self.hub.call("decode", "submit", name=name, salt=request.salt or name, **sizes)
-        return Outcome("met", f"decode took it as attempt {attempt}")
+        attempt = self.witness.attempts(name) + 1
+        if "decode" in self.crew.replaced:
+            sizes["attempt"] = attempt
+        taken = self.crew.ask("decode", "submit", name=name, salt=request.salt or name, **sizes)
+        return Outcome("met", f"decode took it as attempt {attempt}" if taken else WAITS)
 
     def _advance(self, ms: int) -> Outcome:
         self._at_rest()  # says when the next timer falls due
@@ -203,7 +221,7 @@ class Conductor:
 
     def _fire(self, ms: int) -> int:
         self._next_due_ms = None
-        return sum(self.hub.call_all(self.lab.engines, "advance", ms=ms).values())
+        return self.crew.pass_time(ms)
 
     def _pass_time(self, ms: int, *, at_rest: bool = True) -> int:
         """Let time pass from one timer to the next: what each causes comes to rest before the next is due, and
@@ -245,25 +263,31 @@ class Conductor:
         step = self.scenario.holds()[hold]
         held = [] if step.goes_by_itself else self.witness.held(hold)
         if step.write is not None:
-            disarmed = self.hub.send("prefill", "disarm_lane", hold=hold)
-            self._look(held, "before-release")
-            self.hub.collect(disarmed, "prefill", "disarm_lane")
+            self.crew.ask("prefill", "disarm_lane", hold=hold)
+            self._look(held, BEFORE)
         wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if step.goes_by_itself:
             return Outcome("met", "nothing more is watched for; what is under way goes on")
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")
-        waiting = {event.data["what"] for event in held}
-        ends = ("told",) if step.action == "lose-completion" else ARRIVED
-        outcome = self._wait(
+        if step.write is not None and "decode" in self.crew.stopped:
+            self._unlooked.append(hold)
+            if not self.witness.flight.one_sided:
+                return Outcome("met", "it is in the sockets of decode, which is stopped")
+        outcome = self._see_arrive(hold)
+        if step.write is not None:
+            self._look(held, "after-landing")
+        return outcome
+
+    def _see_arrive(self, hold: str) -> Outcome:
+        waiting = {event.data["what"] for event in self.witness.held(hold)}
+        ends = ("told",) if self.scenario.holds()[hold].action == "lose-completion" else ARRIVED
+        return self._wait(
             lambda: self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None,
             f"what {hold} held to arrive",
             at_rest_ends=False,
         )
-        if step.write is not None:
-            self._look(held, "after-landing")
-        return outcome
 
     def _last(self, hold: str, kinds: tuple[str, ...]) -> Event:
         return max(
@@ -273,6 +297,8 @@ class Conductor:
 
     def _look(self, held: list[Event], why: str) -> None:
         """Have the receiver read the ranges that held writes aim at: the brackets of their landings."""
+        if "decode" not in self.crew.answering:
+            return
         regions = {
             event.data["layer"]: event.data["address"]
             for event in self.witness.of("region")
@@ -287,6 +313,34 @@ class Conductor:
             end = start + event.data["bytes"]
             ranges.append({"page": page, "layer": layer, "start": start, "end": end, "write": event.data["what"]})
         self.hub.call("decode", "look", ranges=ranges, why=why)
+
+    # -- processes
+
+    def _act_on_process(self, step: ProcessStep, fault: str) -> Outcome:
+        name = step.instance
+        match step:
+            case Stop():
+                if name == "decode":  # it cannot look once it stands still
+                    for hold in self._open:
+                        self._look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
+                return _met(self.crew.stop(name, fault), f"{name} stands still")
+            case Continue():
+                return self._go_on(name, fault)
+            case Kill():
+                by = self.crew.kill(name, fault)
+                return _met(by, f"{name} is dead" + ("" if by.data["idle"] else "; what it did last is not reported"))
+            case Restart():
+                return _met(self.crew.restart(name, fault), f"{name} is there again, at the same address")
+
+    def _go_on(self, name: str, fault: str) -> Outcome:
+        """Continue a process, and see what was let go meanwhile arrive."""
+        by = self.crew.go_on(name, fault)
+        unlooked, self._unlooked = self._unlooked if name == "decode" else [], []
+        for hold in unlooked:
+            held = self.witness.held(hold)
+            self._see_arrive(hold)
+            self._look(held, "after-landing")
+        return _met(by, f"{name} goes on")
 
     # -- waiting
 
@@ -355,7 +409,7 @@ class Conductor:
     def _at_rest(self) -> bool:
         """Ask every instance; the answer counts only if nothing was seen meanwhile."""
         seen = len(self.witness.events)
-        answers = self.hub.call_all(self.lab.engines, "sync")
+        answers = self.hub.call_all(self.crew.answering, "sync")
         busy = any(answer["busy"] for answer in answers.values())
         due = [answer["next_due_ms"] for answer in answers.values() if answer["next_due_ms"] is not None]
         self._next_due_ms = min(due, default=None)
@@ -385,6 +439,10 @@ class Conductor:
 
     def _record(self, kind: str, **data: object) -> None:
         self.lab.recorder.record(kind, **data)  # type: ignore[arg-type]
+
+
+def _met(by: Event, why: str) -> Outcome:
+    return Outcome("met", why, by)
 
 
 def probe_request(scenario: Scenario) -> Request:

@@ -13,9 +13,9 @@ from racelab.scenario import Await
 class Witness:
     """Takes events as they arrive; `observe` is told of each, for whoever watches the run live."""
 
-    def __init__(self, observe: Callable[[Event], None]) -> None:
+    def __init__(self, observe: Callable[[Event], None], *, one_sided: bool = False) -> None:
         self.events: list[Event] = []
-        self.flight = Flight()
+        self.flight = Flight(one_sided=one_sided)
         self._by_kind: dict[str, list[Event]] = defaultdict(list)
         self._observe = observe
 
@@ -73,11 +73,24 @@ class Witness:
                 seen[event.instance][event.data["fingerprint"]] = None
         return {instance: list(found) for instance, found in seen.items() if found}
 
+    def attempts(self, request: str) -> int:
+        """How often a request was submitted."""
+        return sum(event.request == request for event in self.of("submitted"))
+
     def ended(self, request: str) -> bool:
-        """Whether every attempt of the request is terminal."""
-        submitted = sum(event.request == request for event in self.of("submitted"))
+        """Whether every attempt of the request is terminal, or gone with the process that served it."""
+        deaths = {event.data["peer"]: event for event in self.of("killed")}
+        served = [event for event in self.of("submitted") if event.request == request]
+        open_attempts = {
+            event.attempt for event in served if event.instance not in deaths or event.hlc > deaths[event.instance].hlc
+        }
         ends = {event.attempt for kind in TERMINAL_KINDS for event in self.of(kind) if event.request == request}
-        return len(ends) == submitted
+        return open_attempts <= ends
+
+    def known(self, instance: str) -> int:
+        """The number of the latest event of an instance that anybody has heard of."""
+        heard = (event.after.get(instance, 0) for event in self.events)
+        return max(max(heard, default=0), max((e.seq for e in self.events if e.instance == instance), default=0))
 
 
 def _agrees(event: Event, step: Await) -> bool:

@@ -74,12 +74,15 @@ class Decode:
         new_tokens: int,
         timeout_ms: int | None = None,
         stop_token: int | None = None,
+        attempt: int | None = None,
     ) -> int:
-        """A request arrives; returns its attempt, counted from 1 for each name. `timeout_ms` is its own time-out."""
+        """A request arrives; returns its attempt, counted from 1 for each name unless the client counts.
+        `timeout_ms` is its own time-out."""
         previous = self._requests.get(name)
         if previous is not None and previous.ended is None:
             raise ValueError(f"{name} is already being served")
-        attempt = previous.attempt + 1 if previous else 1
+        if attempt is None:
+            attempt = previous.attempt + 1 if previous else 1
         request = Live(
             name,
             attempt,

@@ -75,9 +75,11 @@ def _looks(history: History) -> Iterator[str]:
     """A look is at the page that its write aims at, under the generation that the page then has."""
     taken: dict[tuple[str, int | None], int | None] = {}
     writes = history.derived(Writes).by_id
-    for event in history.of("page-private", "look"):
+    for event in history.of("pool", "page-private", "look"):
         place = (event.instance, event.page)
-        if event.kind == "page-private":
+        if event.kind == "pool":
+            taken |= {(event.instance, page): event.data.get("generations_from", 0) for page in event.data["free"]}
+        elif event.kind == "page-private":
             taken[place] = event.gen
         elif event.gen != taken.get(place, 0):
             yield f"{number(event)} sees page {event.page} gen {event.gen}; the page is at gen {taken.get(place, 0)}"

@@ -133,6 +133,16 @@ KINDS: dict[str, Kind] = {
         ("hold", "what", "as"),
     ),
     "counted": Kind("the gate's own byte counts beside the kernel's", ("gate", "counts")),
+    # processes, as a schedule treats them
+    "stopped": Kind("a step stopped every thread of a process", ("fault", "peer", "pid", "threads", "state")),
+    "continued": Kind("a stopped process goes on", ("fault", "peer", "pid", "threads")),
+    "killed": Kind(
+        "a step killed a process; `idle` if it had reported all that it did", ("fault", "peer", "pid", "status", "idle")
+    ),
+    "restarted": Kind(
+        "another process took the place of a killed one, at the same address",
+        ("fault", "peer", "pid", "was_pid", "segment", "was_segment"),
+    ),
     # queue pairs of an RDMA transport, as the verbs gate sees them
     "queue-pair": Kind("a queue pair's state, or its end", ("owner", "device", "qp", "state", "peer")),
     "registration": Kind(

@@ -196,6 +196,7 @@ class Numbering:
         self.lost = 0
         self.disorder: Event | None = None
         self._first: dict[str, int] = {}
+        self._unreported: list[tuple[str, int, int]] = []
         self._last: dict[str, int] = {}
         ahead: list[tuple[Event, str, int]] = []
         last = self._last
@@ -214,7 +215,9 @@ class Numbering:
         self._settle(ahead)
 
     def _gap(self, event: Event, before: int) -> None:
-        if event.seq > before:
+        if event.kind == "pool" and event.seq > before:
+            self._unreported.append((event.instance, before, event.seq))  # another process, which counts on
+        elif event.seq > before:
             self.lost += event.seq - before - 1
         else:
             self.disorder = self.disorder or event
@@ -222,7 +225,9 @@ class Numbering:
     def _settle(self, ahead: list[tuple[Event, str, int]]) -> None:
         """Events that were heard of before they stand in the history: missing at its end, or out of order."""
         for event, other, known in ahead:
-            if known > self._last.get(other, known):
+            if any(name == other and low < known < high for name, low, high in self._unreported):
+                self.lost += 1
+            elif known > self._last.get(other, known):
                 self.lost += known - self._last[other]
                 self._last[other] = known
             elif known >= self._first.get(other, known + 1):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from racelab.evidence import landing_proof, transport_proof
+from racelab.evidence import absence, landing_proof, transport_proof
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.labels import hold_label
@@ -24,7 +24,20 @@ from racelab.evidence.writes import Write, Writes
 from racelab.scenario import Armed, Delay
 
 Action = Literal[
-    "release", "corrupt", "tear", "reorder", "drop", "reset", "pass", "delay", "duplicate", "lose-completion"
+    "release",
+    "corrupt",
+    "tear",
+    "reorder",
+    "drop",
+    "reset",
+    "pass",
+    "delay",
+    "duplicate",
+    "lose-completion",
+    "stop",
+    "continue",
+    "kill",
+    "restart",
 ]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 
@@ -160,9 +173,14 @@ class Case:
             "corrupted": self._changed("corrupt"),
             "torn": self._changed("tear"),
             "bracket": bracket,
-            "counts_equal": transport_proof.counts_agree(self.counted) if self.counted is not None else None,
+            "counts_equal": self._counts_equal(),
             "transport_proven": self._transport_problem() is None,
         }
+
+    def _counts_equal(self) -> bool | None:
+        if self.counted is None or absence.uncounted(self.history):
+            return None
+        return transport_proof.counts_agree(self.counted)
 
     def _changed(self, how: str) -> list[str]:
         """What went on with a byte changed (`corrupt`), or in part (`tear`)."""
@@ -256,6 +274,8 @@ class Case:
         if end is None:
             self.wrong.append(f"{what} was held and neither went on nor was lost")
             return
+        if absence.lost_with_its_process(self.history, end, self.write(held)):
+            return
         if end.kind == "unlanded":
             self.wrong.append(f"{what} could not be delivered: {end.data['why']}")
             return
@@ -291,7 +311,7 @@ class Case:
             return
         if not (self.before(held, let_go.issued) and self.before(let_go.issued, started)):
             self.missing.append(f"nothing orders the stop of {what}, its step and its going")
-        done = let_go.done
+        done = absence.arrival_due(self.history, let_go.issued, let_go.done)
         if done is None or not self.before(end, done):
             self.missing.append(f"the schedule went on before {what} was known to be {end.kind}")
 
@@ -324,7 +344,7 @@ class Case:
 
     def _receiver_died(self) -> bool:
         looking = {event.instance for event in self.history.by_kind["region"]}
-        return any(event.data["peer"] in looking for event in self.history.by_kind["died"])
+        return any(event.data["peer"] in looking for event in self.history.of("died", "killed"))
 
     def _bracket(self, held: Event) -> list[str]:
         """The numbers of the events around a landing, in order."""
@@ -342,7 +362,8 @@ class Case:
         else:
             if not any(name.endswith("_kernel") for name in counted.data["counts"]):
                 self.missing.append(f"no kernel or device counts beside the {self.gate} gate")
-            self.wrong += transport_proof.count_problems(self.gate, counted)
+            if not absence.uncounted(self.history):
+                self.wrong += transport_proof.count_problems(self.gate, counted)
             if any(end.instance == counted.instance and end.seq > counted.seq for end in self.ends.values()):
                 self.missing.append(f"the {self.gate} gate counted before everything had gone on")
         self.note(self._transport_problem())

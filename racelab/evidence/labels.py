@@ -43,6 +43,7 @@ def label(history: History) -> str:
     """The label of the whole run: the worst of its holds, else its shortened timers, if any."""
     holds = history.header.scenario.holds().values()
     labels = [hold_label(history, hold) for hold in holds]
+    labels += [process_label(history, fault) for fault in history.header.scenario.process_faults()]
     synthetic = [one for one in labels if one.startswith(SYNTHETIC)]
     if synthetic:
         return synthetic[0]
@@ -85,6 +86,22 @@ def hold_label(history: History, hold: Armed) -> str:
         if held.kind == "held" and _gave_up_early(history, write, lasted_ms):
             shortened.append(f"MC_TRANSFER_TIMEOUT 30000 -> {max(lasted_ms, 1)}")
     return f"{SHORTENED}: {shortened[0]}" if shortened else DEFAULT_TIMERS
+
+
+def process_label(history: History, fault: str) -> str:
+    """The label of what a step did to a process: a stop lasts no longer than its mechanism says."""
+    mechanism = history.header.mechanisms.get(fault)
+    clock = history.derived(VirtualTime)
+    for stopped in history.by_kind["stopped"]:
+        if stopped.data["fault"] != fault or mechanism is None:
+            continue
+        ends = (event for event in history.of("continued", "killed") if event.data["peer"] == stopped.data["peer"])
+        until = next((event.hlc for event in ends if event.hlc > stopped.hlc), 1 << 64)
+        lasted_ms = clock.at(until) - clock.at(stopped.hlc)
+        if lasted_ms > mechanism["bound_ms"]:
+            name, bound_ms = mechanism["mechanism"], mechanism["bound_ms"]
+            return f"{SYNTHETIC}: {fault} lasts {lasted_ms:,} ms; {name} lasts {bound_ms:,} ms at most"
+    return DEFAULT_TIMERS
 
 
 def _under(event: Event, hold: Armed) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from racelab.channel.hub import Hub
-from racelab.errors import DirtyLabError
+from racelab.channel.hub import Hub, Peer
+from racelab.errors import DirtyLabError, LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import INSTANCE_VARIABLE, Injector
 from racelab.lab.children import Child
@@ -24,6 +24,7 @@ from racelab.lab.cluster import ROLES, Cluster
 from racelab.lab.ray_cluster import RayCluster
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
+from racelab.transport import ports
 from racelab.vm import client
 
 START_BOUND_S = 60.0
@@ -39,13 +40,19 @@ class Lab:
     def __init__(self, cluster: Cluster, target: Target, injectors: Iterable[Injector], logs: Path) -> None:
         self.target = target
         self.cluster = cluster
-        self.gates = {injector.name: injector for injector in cluster.gates(injectors)}
+        here = {injector.name: injector for injector in cluster.gates(injectors)}
+        self.gates = {name: each for name, each in here.items() if each.subject != "process"}
+        self._of_processes = next((each for each in here.values() if each.subject == "process"), None)
         self.engines = list(ROLES)
         self.recorder = Recorder("conductor")
         self.hub = Hub(self.recorder, cluster.hub_host)
         self.phases_s: dict[str, float] = {}
         self.incarnation = 0
         self._logs = logs
+        self.segments: dict[str, str] = {}
+        """by instance, the transport's address of its process"""
+        self._windows: dict[str, range] = {}
+        self._asked: dict[str, Any] = {}
         self._children: dict[str, Child] = {}
         self._ray = RayCluster(cluster)
         self._lease: client.Supervisor | None = None
@@ -98,7 +105,7 @@ class Lab:
 
     def _start_instances(self) -> None:
         """Instances and the gate of their writes: the gate first if it preloads, else once it knows its target."""
-        gate = next(gate for gate in self.gates.values() if gate.subject == "write")
+        gate = self._write_gate
         if gate.preloads:
             with self._phase("gates"):
                 simulated = ["--simulated", self.cluster.simulated] if self.cluster.simulated else []
@@ -107,29 +114,54 @@ class Lab:
                 self._wait_for(gate.name)
         with self._phase("instances"):
             for role in ROLES:
-                place = self.cluster.instances[role]
-                preloaded = self.hub.peers[gate.name].facts["environment"] if gate.preloads else {}
-                options: dict[str, Any] = {
-                    "hub": self.hub.address,
-                    "token": self.hub.token,
-                    "host": place.host,
-                    "transport": self.cluster.transport,
-                    "device": place.device,
-                }
-                variables = preloaded | {INSTANCE_VARIABLE: role}
-                if self.cluster.machine:  # what is preloaded is for the agent there, not for the process here
-                    options["machine"] = self._agent(role, variables)
-                    variables = {INSTANCE_VARIABLE: role}
-                self._ray.spawn(self.target.entry, role, options, variables)
+                self._spawn_instance(role, gate)
             self._wait_for(*ROLES)
         with self._phase("introductions"):
             if not gate.preloads:
                 self._spawn_gate(gate.name, ["--target", str(self.hub.peers["decode"].facts["segment"])])
                 self._wait_for(gate.name)
-            bus = self.hub.peers["bus"].facts["mqtt"]
-            self.hub.call_all(self.engines, "join_bus", address=bus, lab=self._short_name)
-            facts = self.hub.peers[gate.name].facts
+            self._introduce(self.engines, gate)
+
+    def _spawn_instance(self, role: str, gate: Injector, port: int | None = None) -> None:
+        """Start an instance's process, at the transport's `port` if it has to be that one."""
+        place = self.cluster.instances[role]
+        preloaded = self.hub.peers[gate.name].facts["environment"] if gate.preloads else {}
+        options: dict[str, Any] = {
+            "hub": self.hub.address,
+            "token": self.hub.token,
+            "host": place.host,
+            "transport": self.cluster.transport,
+            "device": place.device,
+        }
+        variables = preloaded | {INSTANCE_VARIABLE: role}
+        if self.cluster.machine:  # what is preloaded is for the agent there, not for the process here
+            options["machine"] = self._agent(role, variables)
+            variables = {INSTANCE_VARIABLE: role}
+        elif self.cluster.ray == "local":
+            options |= {"port": port} if port is not None else {}
+            variables |= self._window(role, place.host, port)
+        self._ray.spawn(self.target.entry, role, options, variables)
+
+    def _window(self, role: str, host: str, port: int | None) -> dict[str, str]:
+        """Ports of the transport that stay an instance's, whatever process it is."""
+        if port is None:
+            self._windows[role] = ports.free_window(host, self.cluster.transport)
+        else:
+            ports.free_again(host, port)
+        return ports.variables(self._windows[role])
+
+    def _introduce(self, names: list[str], gate: Injector) -> None:
+        """Have instances join the bus, and the writer among them know its gate."""
+        bus = self.hub.peers["bus"].facts["mqtt"]
+        self.hub.call_all(names, "join_bus", address=bus, lab=self._short_name)
+        self.segments |= {name: str(self.hub.peers[name].facts.get("segment", "")) for name in names}
+        facts = self.hub.peers[gate.name].facts
+        if "prefill" in names:
             self.hub.call("prefill", "use_gate", segment=facts.get("segment", ""), announce=facts["announce"])
+
+    @property
+    def _write_gate(self) -> Injector:
+        return next(gate for gate in self.gates.values() if gate.subject == "write")
 
     @property
     def _short_name(self) -> str:
@@ -161,6 +193,53 @@ class Lab:
         for child in self._children.values():
             child.check()
         self._ray.check()
+
+    # -- processes that a schedule stops, kills and restarts
+
+    def act_on_process(self, command: str, name: str, **args: Any) -> None:
+        """Have an instance's process stopped, continued or killed; it is when this returns."""
+        injector = self._of_processes
+        if self.cluster.machine:
+            raise LabError(
+                f"{command} {name}: the instances of a machine are not those of this one",
+                next="use a cluster without a machine, such as --cluster local or softhca",
+            )
+        if injector is None:
+            raise MissingPartError("no installed injector acts on processes", next="racelab list injectors")
+        if injector.name not in self.hub.peers:
+            self._spawn(injector.name, injector.module, ["--host", self.cluster.hub_host])
+            self._wait_for(injector.name)
+            self.hub.call(injector.name, "reset", incarnation=self.incarnation)
+        self.hub.call(injector.name, command, peer=name, **args)
+
+    def lose(self, name: str) -> None:
+        """From now on the death of an instance is wanted."""
+        self.hub.part_with(name)
+        self._ray.lose(name)
+
+    def replace(self, name: str, segment: str) -> Peer:
+        """Start another process of an instance at `segment`, the transport's address of the dead one.
+
+        Raises:
+            LabError: its address is not free, or it is on another machine.
+        """
+        self.hub.forget(name)
+        self._spawn_instance(name, self._write_gate, int(segment.rpartition(":")[2]))
+        self._wait_for(name)
+        self._introduce([name], self._write_gate)
+        return self.hub.peers[name]
+
+    def tell_of_replacement(self, names: list[str], segment: str) -> None:
+        """Writers learn that another process is at an address that they know."""
+        for name in names:
+            if name == "prefill":
+                self.hub.call(name, "peer_replaced", segment=segment)
+
+    def begin(self, name: str, numbers_from: int, generations_from: int) -> None:
+        """Have a replaced instance join the run: a new incarnation, which counts on from where the dead one was."""
+        self.incarnation += 1
+        asked = self._asked | {"incarnation": self.incarnation, "epoch": self.incarnation}
+        self.hub.call(name, "reset", **asked, numbers_from=numbers_from, generations_from=generations_from)
 
     def _end_processes(self) -> None:
         names = list(self.hub.peers)
@@ -196,19 +275,18 @@ class Lab:
             DirtyLabError: a gate still holds something; `renew` helps.
         """
         self.incarnation += 1
-        asked = {gate: self.hub.send(gate, "reset", incarnation=self.incarnation) for gate in self.gates}
+        present = [name for name in self._children if name != BROKER]
+        asked = {gate: self.hub.send(gate, "reset", incarnation=self.incarnation) for gate in present}
         self.recorder.incarnation = self.incarnation
-        faults: dict[str, Any] = {"glue_fault": glue_fault} if glue_fault is not None else {}
-        self.hub.call_all(
-            self.engines,
-            "reset",
-            incarnation=self.incarnation,
-            epoch=self.incarnation,
-            shape=msgspec.structs.asdict(shape),
-            guards=guards,
-            seed=seed,
-            **faults,
-        )
+        self._asked = {
+            "incarnation": self.incarnation,
+            "epoch": self.incarnation,
+            "shape": msgspec.structs.asdict(shape),
+            "guards": guards,
+            "seed": seed,
+        }
+        self._asked |= {"glue_fault": glue_fault} if glue_fault is not None else {}
+        self.hub.call_all(self.engines, "reset", **self._asked)
         for gate, identity in asked.items():
             held = self.hub.collect(identity, gate, "reset")["held"]
             if held:

@@ -96,6 +96,7 @@ class RayCluster:
                 ) from None
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_terminate)  # Ray puts its own in its place
+        _silence()
         bundles = [place.resources or {"CPU": 1.0} for place in self._cluster.instances.values()]
         self._group = placement_group(bundles, strategy="PACK" if self._cluster.ray == "local" else "SPREAD")
         if not self._group.wait(PLACE_BOUND_S):
@@ -116,6 +117,10 @@ class RayCluster:
         ).remote()
         pid = actor.pid.remote()
         self._actors[role] = (actor, actor.run.remote(entry, role, options), pid)
+
+    def lose(self, role: str) -> None:
+        """The end of this instance's process is wanted; `spawn` may start another in its place."""
+        self._actors.pop(role, None)
 
     def check(self) -> None:
         """Raise what an instance said if it has ended."""
@@ -152,6 +157,13 @@ class RayCluster:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
             self._environment.close()
+
+
+def _silence() -> None:
+    """Ray prints to standard output that a worker has died, whatever it was told about logs; `check` says it too."""
+    ray_worker: Any = importlib.import_module("ray._private.worker")
+    if hasattr(ray_worker, "print_to_stdstream"):
+        ray_worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 def _pid(promised: Any) -> int | None:

@@ -25,6 +25,7 @@ ASIDE = frozenset(
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("rails", "registration", "queue-pair", "work-request"),
+        *("stopped", "continued", "killed", "restarted"),
     }
 )
 """Kinds that say nothing of the system's own steps."""

@@ -52,12 +52,13 @@ class Instance:
         transport: str,
         device: str = "",
         machine: dict[str, Any] | None = None,
+        port: int | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self.role = role
         self.recorder = Recorder(role)
         self._home: Home = (
-            MachineHome(role, host, device, **machine) if machine else OwnProcess(host, transport, device)
+            MachineHome(role, host, device, **machine) if machine else OwnProcess(host, transport, device, port)
         )
         self.transport = Transport(host, self.recorder, protocol=transport, home=self._home)
         self.link = Link(
@@ -79,6 +80,7 @@ class Instance:
         self._handlers: dict[str, Callable[..., Any]] = {
             "reset": self.reset,
             "use_gate": self.transport.use_gate,
+            "peer_replaced": self.transport.peer_replaced,
             "arm_lane": self.transport.lanes.arm,
             "disarm_lane": self.transport.lanes.disarm,
             "submit": self.submit,
@@ -188,13 +190,20 @@ class Instance:
         guards: list[str],
         seed: int,
         glue_fault: str | None = None,
+        numbers_from: int = 0,
+        generations_from: int = 0,
     ) -> dict[str, int]:
-        """Begin a new incarnation: pool refilled with the epoch's pattern, memory registered anew."""
+        """Begin a new incarnation: pool refilled with the epoch's pattern, memory registered anew.
+
+        One that takes the place of a dead process within a run counts its events and its pages' generations
+        on from there, so that neither stands for two things in one history.
+        """
         if self.transport.outstanding:
             raise RuntimeError(f"{self.transport.outstanding} write(s) of the last run are outstanding")
         lab = Lab(**shape)
         self._seed = seed
         self.recorder.incarnation = incarnation
+        self.recorder.seq = max(self.recorder.seq, numbers_from)
         self.clock = clock = VirtualClock()
         self.recorder.virtual_ms = lambda: clock.now_ms
         pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
@@ -206,6 +215,7 @@ class Instance:
         self.engine = self._build(
             lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
         )
+        self.engine.ledger.gen = [generations_from] * pages
         free = list(reversed(self.engine.ledger.free))
         self.recorder.record(
             "pool",
@@ -214,6 +224,7 @@ class Instance:
             layers=pool.layers,
             free=free,
             pattern=pool.pattern_chunks,
+            generations_from=generations_from,
         )
         for layer in range(pool.layers):
             self.recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
@@ -250,11 +261,12 @@ class Instance:
         prefix_tokens: int = 0,
         timeout_ms: int | None = None,
         stop_token: int | None = None,
+        attempt: int | None = None,
     ) -> int:
-        """The client sends a request to decode."""
+        """The client sends a request to decode; it says which attempt this is where decode cannot know."""
         assert isinstance(self.engine, Decode)
         tokens = prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens)
-        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token)
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt)
 
     def abort(self, name: str) -> None:
         """The client gives up on a request."""

@@ -17,6 +17,7 @@ from racelab.evidence.recorder import Recorder
 from racelab.transport.home import Devices, Home, KernelDevices, SoftwareDevices
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
 from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
+from racelab.transport.ports import pinned
 from racelab.transport.softhca import Fabric
 
 METADATA = "P2PHANDSHAKE"
@@ -87,9 +88,9 @@ class Transport:
         self.lanes = Lanes()
         self._path: WritePath
         if protocol == "rdma":
-            self._path = RdmaPath(recorder, home.engine, home.devices())
+            self._path = RdmaPath(recorder, self._engine, home.engine, home.devices())
         else:
-            self._path = TcpPath(recorder, self._engine)
+            self._path = TcpPath(recorder, self._engine, home.engine)
         self._announcer: Announcer | None = None
         self._regions: list[int] = []
         self._batches: list[_Batch] = []
@@ -116,6 +117,11 @@ class Transport:
         self._path.use_gate(segment)
         self._announcer = Announcer(announce)
 
+    def peer_replaced(self, segment: str) -> None:
+        """Another process is at a peer's address. It is reached by a path of its own: an engine remembers what
+        the dead one said of itself, its data port among it, and never asks again (Mooncake 0.3.13 over TCP)."""
+        self._path.peer_replaced(segment)
+
     def post(self, segment: str, writes: list[Write]) -> None:
         """Submit writes of one attempt to a peer's segment, each on its lane; completions come from `poll`."""
         direct: list[Write] = []
@@ -124,8 +130,8 @@ class Transport:
             hold = self.lanes.choose(write.identity)
             (direct if hold is None else by_hold.setdefault(hold, [])).append(write)
         if direct:
-            self._path.goes_direct(segment, [write.identity for write in direct])
-            self._submit(self._engine, segment, "direct", direct)
+            engine = self._path.goes_direct(segment, [write.identity for write in direct])
+            self._submit(engine, segment, "direct", direct)
         for hold, gated in by_hold.items():
             engine, name = self._path.lane(hold, segment)
             self._submit(engine, name, self._path.gated_lane, gated)
@@ -225,13 +231,18 @@ class Transport:
 class OwnProcess:
     """The home of an instance whose engines and pages are in its own process."""
 
-    def __init__(self, host: str, protocol: str, device: str) -> None:
+    def __init__(self, host: str, protocol: str, device: str, port: int | None = None) -> None:
         self._host = host
         self._protocol = protocol
         self._device = device
+        self._port = port
 
     def engine(self) -> Any:
-        """One more TransferEngine, running."""
+        """One more TransferEngine, running; the first one at a port of one's choice, if one was given."""
+        port, self._port = self._port, None
+        return pinned(self._started, port, _window())
+
+    def _started(self) -> Any:
         engine = _engine(self._protocol)
         code = engine.initialize(self._host, METADATA, self._protocol, self._device)
         if code != 0:
@@ -250,6 +261,12 @@ class OwnProcess:
 
     def close(self) -> None:
         """It ends with the process."""
+
+
+def _window() -> range:
+    """The ports that this process's engines may take, if its environment says."""
+    first, last = (int(os.environ.get(name, 0)) for name in ("MC_MIN_RPC_PORT", "MC_MAX_RPC_PORT"))
+    return range(first, last + 1)
 
 
 def _engine(protocol: str) -> Any:

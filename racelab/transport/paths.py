@@ -47,8 +47,11 @@ class WritePath(Protocol):
     def unregister(self, address: int) -> None:
         """It is not any more."""
 
-    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> None:
-        """These are about to go directly."""
+    def peer_replaced(self, segment: str) -> None:
+        """Another process is where a peer was."""
+
+    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> Any:
+        """These are about to go directly; the engine that takes them."""
 
     def succeeded(self, writes: Sequence[WriteIdentity]) -> None:
         """The API says that these have landed."""
@@ -62,9 +65,12 @@ class TcpPath:
 
     gated_lane = "wire"
 
-    def __init__(self, recorder: Recorder, engine: Any) -> None:
+    def __init__(self, recorder: Recorder, engine: Any, start: Start) -> None:
         self._recorder = recorder
         self._engine = engine
+        self._start = start
+        self._replaced: list[Any] = []
+        self._regions: dict[int, int] = {}
         self._gate_segment = ""
         self._direct_bytes: dict[str, int] = {}
         self._data_ports: dict[str, int] = {}
@@ -79,14 +85,28 @@ class TcpPath:
         return self._engine, self._gate_segment
 
     def register(self, address: int, size: int) -> None:
-        pass
+        self._regions[address] = size
+        if self._replaced:
+            _register(self._engine, address, size)
 
     def unregister(self, address: int) -> None:
-        pass
+        self._regions.pop(address, None)
+        if self._replaced:
+            self._engine.unregister_memory(address)
 
-    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> None:
+    def peer_replaced(self, segment: str) -> None:
+        """Writes go by a new engine from now on. What went to the dead process is counted by nobody any more."""
+        self._replaced.append(self._engine)
+        self._engine = self._start()
+        for address, size in self._regions.items():
+            _register(self._engine, address, size)
+        self._direct_bytes.pop(segment, None)
+        self._data_ports.pop(segment, None)
+
+    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> Any:
         size = sum(HEADER.size + write.bytes for write in writes)
         self._direct_bytes[segment] = self._direct_bytes.get(segment, 0) + size
+        return self._engine
 
     def succeeded(self, writes: Sequence[WriteIdentity]) -> None:
         pass
@@ -109,8 +129,9 @@ class RdmaPath:
 
     gated_lane = "verbs"
 
-    def __init__(self, recorder: Recorder, start: Start, devices: Devices) -> None:
+    def __init__(self, recorder: Recorder, engine: Any, start: Start, devices: Devices) -> None:
         self._recorder = recorder
+        self._engine = engine
         self._start = start
         self._devices = devices
         self._lanes: dict[str, Any] = {}
@@ -155,8 +176,11 @@ class RdmaPath:
         for engine in self._engines:
             engine.unregister_memory(address)
 
-    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> None:
-        pass
+    def peer_replaced(self, segment: str) -> None:
+        pass  # the engine asks for keys at each write, and makes its queue pairs anew once one has failed
+
+    def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> Any:
+        return self._engine
 
     def succeeded(self, writes: Sequence[WriteIdentity]) -> None:
         self._landed_bytes += sum(write.bytes for write in writes)

@@ -10,7 +10,7 @@ from racelab.gates import Injector
 from racelab.scenario import Hold
 
 
-@pytest.mark.parametrize("name", ["bus", "verbs", "wire"])
+@pytest.mark.parametrize("name", ["bus", "process", "verbs", "wire"])
 def test_an_injector_is_found_by_name_and_says_what_it_can_claim(name: str) -> None:
     (entry,) = entry_points(group="racelab.injectors", name=name)
     injector = entry.load()
@@ -30,4 +30,4 @@ def test_the_default_mechanism_of_a_hold_is_one_of_every_gate_of_writes(injector
 @pytest.mark.parametrize("transport", ["tcp", "rdma"])
 def test_each_transport_has_one_gate_of_writes_and_one_of_messages(transport: str) -> None:
     serving = [injector for injector in registry.injectors() if injector.serves(transport)]
-    assert sorted(injector.subject for injector in serving) == ["message", "write"]
+    assert sorted(injector.subject for injector in serving) == ["message", "process", "write"]

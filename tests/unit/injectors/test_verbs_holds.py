@@ -107,7 +107,16 @@ def test_what_a_dead_process_held_has_not_landed(holds: Holds, events: list[Even
     watched = armed(holds)
     move(holds, watched, "queued")
     holds.process_ended("decode")
-    assert "unlanded" not in kinds(events)
+    assert "dropped" not in kinds(events)
+    holds.process_ended("prefill")
+    assert kinds(events)[-1] == "dropped"
+    assert "queue pair" in events[-1].data["fenced"]
+
+
+def test_what_a_process_had_let_go_when_it_died_may_have_landed(holds: Holds, events: list[Event]) -> None:
+    watched = armed(holds)
+    move(holds, watched, "queued")
+    holds.let_go(watched.hold, "release")
     holds.process_ended("prefill")
     assert kinds(events)[-1] == "unlanded"
 

@@ -1,0 +1,44 @@
+"""Which process a scenario's steps may act on, and what they leave it in: running, stopped or dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racelab.documents import nearest
+
+INSTANCES = ("prefill", "decode")
+"""The processes that a step can stop, kill and restart: those of the system under test."""
+
+FREEZE = "frozen-process"
+CRASH = "crash"
+"""The mechanisms of a stop and of a kill if a scenario names none (injectors/process.py has them)."""
+
+_FROM = {"stop": "running", "continue": "stopped", "restart": "dead"}
+_TO = {"stop": "stopped", "continue": "running", "kill": "dead", "restart": "running"}
+
+
+class Condition:
+    """The condition of each process along a schedule."""
+
+    def __init__(self) -> None:
+        self._is = dict.fromkeys(INSTANCES, "running")
+
+    def after(self, verb: str, instance: str) -> Iterator[str]:
+        """A step acts on a process; yields why it cannot."""
+        now = self._is.get(instance)
+        if now is None:
+            yield f"no process {instance!r}{nearest(instance, list(INSTANCES))}"
+            return
+        if now == "dead" and verb == "kill":
+            yield f"{instance} is dead already"
+        elif now != _FROM.get(verb, now):
+            yield f"{verb}: {instance} is {now}, and must be {_FROM[verb]}"
+        self._is[instance] = _TO[verb]
+
+    def asked(self, instance: str, *, stopped: str = "") -> Iterator[str]:
+        """A step asks something of a process; yields why nobody takes it. `stopped`: what to do if it stands still."""
+        now = self._is[instance]
+        if now == "dead":
+            yield f"{instance} is dead here: restart it first"
+        elif now == "stopped" and stopped:
+            yield f"{instance} is stopped here, and takes no hold: {stopped}"

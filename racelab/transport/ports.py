@@ -1,0 +1,123 @@
+"""A Mooncake engine at a port of one's choice, so that a new process can take the place of a dead one.
+
+Mooncake picks its handshake port at random from a window (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT, read when the
+library is loaded), and over TCP its data port from the same one. So while an engine starts that has to be at one
+port, all of the window but two is taken. It may still pick the other one; then it is started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from racelab.errors import PortTakenError
+
+RANGE = range(17_100, 31_000)
+"""Above what Mooncake takes when it is left alone, below what Linux gives to clients."""
+PORTS = {"tcp": 16, "rdma": 40}
+"""A process starts further engines: over RDMA one for each hold of writes, over TCP one when a peer was replaced."""
+STARTS_MAX = 24
+"""Each has an even chance to be at the wanted port."""
+TIME_WAIT_S = 60.0
+_TIME_WAIT = "06"
+_POLL_S = 0.05
+
+
+def free_window(host: str, transport: str) -> range:
+    """Ports of `host` that nobody has.
+
+    Raises:
+        PortTakenError: none was found.
+    """
+    for _ in range(STARTS_MAX):
+        base = RANGE.start + secrets.randbelow(len(RANGE) - PORTS[transport])
+        window = range(base, base + PORTS[transport])
+        if all(_is_free(host, port) and _is_free_for_data(port) for port in window):
+            return window
+    raise PortTakenError(f"no {PORTS[transport]} free ports in a row on {host}", next="end what listens there")
+
+
+def variables(window: range) -> dict[str, str]:
+    """The environment of a process whose engines are to be in this window."""
+    return {"MC_MIN_RPC_PORT": str(window.start), "MC_MAX_RPC_PORT": str(window.stop - 1)}
+
+
+def free_again(host: str, port: int) -> None:
+    """See that the handshake port of a dead process can be taken.
+
+    Mooncake's handshake listener does not set SO_REUSEADDR (0.3.13), and its server ends each connection first:
+    for a minute after a handshake (TIME-WAIT) no process could listen there. Both ends are of this machine,
+    so that each such connection is ended as if its old duplicate had come (RFC 1337, TIME-WAIT assassination).
+
+    Raises:
+        PortTakenError: somebody else is there.
+    """
+    for address in _lingering(port):
+        _end_time_wait(address, (host, port))
+    deadline = time.monotonic() + TIME_WAIT_S
+    while not _is_free(host, port):
+        if time.monotonic() > deadline:
+            raise PortTakenError(f"port {port} of {host}, which was a dead process's, is taken", next="run again")
+        time.sleep(_POLL_S)
+
+
+def pinned(start: Callable[[], Any], port: int | None, window: Sequence[int]) -> Any:
+    """The engine that `start` starts; at `port` of the window that the environment names, if one is given."""
+    if port is None:
+        return start()
+    for _ in range(STARTS_MAX):
+        others = iter([other for other in window if other != port])
+        with ExitStack() as taken:
+            for other in others:
+                if _is_free_for_data(other):
+                    break  # left for the data
+            for other in others:
+                with contextlib.suppress(OSError):  # taken by somebody else, which does as well
+                    taken.enter_context(socket.create_server(("", other)))
+            engine = start()
+        if engine.get_rpc_port() == port:
+            return engine
+        del engine  # and its ports
+    raise PortTakenError(f"Mooncake does not start at port {port}", next="run again")
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether a process that does not set SO_REUSEADDR could listen there."""
+    with socket.socket() as probe:
+        return _binds(probe, (host, port))
+
+
+def _is_free_for_data(port: int) -> bool:
+    """The data port is one of both address families, where a dead process's connections may linger too."""
+    with socket.socket(socket.AF_INET6) if socket.has_dualstack_ipv6() else socket.socket() as probe:
+        return _binds(probe, ("", port))
+
+
+def _binds(probe: socket.socket, address: tuple[str, int]) -> bool:
+    try:
+        probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+def _lingering(port: int) -> list[tuple[str, int]]:
+    """The other ends of the connections in TIME-WAIT at a local port (proc_net_tcp(5))."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    others = [row[2] for row in rows if row[3] == _TIME_WAIT and int(row[1].rpartition(":")[2], 16) == port]
+    return [(socket.inet_ntoa(bytes.fromhex(other[:8])[::-1]), int(other[9:], 16)) for other in others]
+
+
+def _end_time_wait(client: tuple[str, int], server: tuple[str, int]) -> None:
+    """Knock once more from where the connection came: the answer is of the old one, and is answered by a reset."""
+    with socket.socket() as knock, contextlib.suppress(OSError):
+        knock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        knock.settimeout(1.0)
+        knock.bind(client)
+        knock.connect(server)
