@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
+from checkers.computed import Early, early_posts
 from checkers.consumers import ARRIVED, Sight, Sources, consumptions
 from checkers.late_writes import writer_of
 from checkers.ledger_view import Ledger
@@ -35,6 +36,7 @@ def check(history: History) -> SpecResult:
     for event in history.derived(consumptions):
         judge.consumption(event)
     judge.conflicting_sources()
+    judge.early_posts()
     judge.hits()
     judge.completeness()
     return concluded(SPEC, judge.findings, judge.coverage, judge.doubts, judge.coverage["fingerprints_compared"])
@@ -174,6 +176,36 @@ class _Judge:
                 when=when_ms(self.history, posted),
                 what=f"{writer_of(write)} posts other bytes for the same place: write {first.id} and write {write.id}",
                 events=numbers(first.posted, posted),
+            )
+        )
+
+    def early_posts(self) -> None:
+        """A write takes its bytes once they have been computed."""
+        for early in early_posts(self.history):
+            self._early(early)
+
+    def _early(self, early: Early) -> None:
+        write, posted, taken = early.write, early.write.posted, early.taken
+        what = (
+            f"write {write.id} of {writer_of(write)} takes layer {write.layer} of source page "
+            f"{posted.data['source_page']} with fingerprint {write.fingerprint}, before the forward of chunk "
+            f"{posted.data['chunk']} has run: what was computed there had {early.fingerprint}"
+        )
+        if taken is not None:
+            what += f"; {attempt_name(taken.request, taken.attempt)} {_VERBS[taken.kind]} it"
+        self.findings.append(
+            Finding(
+                spec=SPEC,
+                grade="corrupt",
+                instance=taken.instance if taken is not None else posted.instance,
+                page=posted.page,
+                gen=posted.gen,
+                layer=write.layer,
+                writer=writer_of(write),
+                bytes=(0, write.bytes),
+                when=when_ms(self.history, posted),
+                what=what,
+                events=numbers(posted, early.computed, taken),
             )
         )
 

@@ -10,12 +10,21 @@ from typing import Any
 
 import msgspec
 
+from racelab import registry
 from racelab.errors import UsageError
 from racelab.gates import Injector
+from racelab.lab.cluster import Cluster
 from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
 from racelab.steps import Kill, ProcessStep, Stop
+from racelab.targets.target import Target
 
 CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}
+
+
+def gates_of(target: Target, cluster: Cluster) -> list[Injector]:
+    """Everything that can hold something of this target on this cluster."""
+    inside = [target.stream] if target.stream is not None else []
+    return cluster.gates(registry.injectors()) + inside
 
 
 def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, dict[str, Any]]:
@@ -36,13 +45,20 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
     about = {"gate": gate.name, "stage": gate.stage, "payload": hold.payload or gate.payload}
     if hold.action == "pass":
         return about | CONTROL
-    mechanism = gate.mechanisms.get(hold.mechanism)
+    name = _named(hold, gate)
+    mechanism = gate.mechanisms.get(name)
     if mechanism is None:
         raise UsageError(
             f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
             next=f"one of: {', '.join(gate.mechanisms)}",
         )
-    return about | {"mechanism": hold.mechanism, **msgspec.to_builtins(mechanism)}
+    return about | {"mechanism": name, **msgspec.to_builtins(mechanism)}
+
+
+def _named(hold: Armed, gate: Injector) -> str:
+    """What the hold names; one of local work that names nothing has the first that its stream knows."""
+    unnamed = hold.work is not None and hold.mechanism == Armed(id=hold.id).mechanism
+    return next(iter(gate.mechanisms)) if unnamed else hold.mechanism
 
 
 def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
@@ -112,4 +128,4 @@ def gate_for(hold: Armed, injectors: list[Injector]) -> Injector:
     for injector in injectors:
         if injector.subject == hold.subject:
             return injector
-    raise UsageError(f"hold {hold.id}: no installed injector holds a {hold.subject}", next="racelab list injectors")
+    raise UsageError(f"hold {hold.id}: nothing here holds a {hold.subject}", next="racelab list injectors")

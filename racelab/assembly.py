@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from racelab import registry, scenario
-from racelab.abilities import check_mechanisms
+from racelab.abilities import check_mechanisms, gates_of
 from racelab.conductor.conductor import Conductor, Recording, probe_request
 from racelab.errors import LabError, UsageError
 from racelab.evidence.events import Event
@@ -87,7 +87,7 @@ class Workbench:
     def __init__(self, cluster: Cluster, target: Target, logs: Path) -> None:
         self.cluster = cluster
         self.target = target
-        self.injectors = cluster.gates(registry.injectors())
+        self.injectors = gates_of(target, cluster)
         self.checkers: Mapping[str, Checker] = registry.checkers()
         self._logs = logs
         self._lab: Lab | None = None
@@ -137,7 +137,7 @@ class Workbench:
             glue_fault=order.glue_fault,
             cluster=self.cluster.cluster,
             transport=self.cluster.transport,
-            simulated=SIMULATED if self.cluster.simulated else None,
+            simulated=self._simulated(order.scenario),
             machine=self.cluster.machine_in_words,
             shortened=self.cluster.shortened,
             seed=order.seed,
@@ -149,6 +149,13 @@ class Workbench:
         verdict = judge(history, self.checkers)
         header.certificates = [certificate.to_json() for certificate in verdict.injections]
         return Played(history, verdict, recording.failure, time.monotonic() - started)
+
+    def _simulated(self, wanted: Scenario) -> str | None:
+        """What stands in for hardware: the cluster's, and that of the streams whose work is held."""
+        parts = [SIMULATED] if self.cluster.simulated else []
+        if any(hold.work is not None for hold in wanted.holds().values()):
+            parts += [each.simulates for each in self.injectors if each.simulates is not None]
+        return "; ".join(parts) or None
 
     def _conduct(self, conductor: Conductor) -> Recording:
         """One run; a lab that failed is ended, and one that may not be clean is replaced."""

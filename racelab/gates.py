@@ -54,11 +54,12 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
     `actions` and `payloads` are those that it can be asked for besides holding with its own payload; actions that are
     `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there. With `machines` it has
-    a place in those alone.
+    a place in those alone. One without a `module` is no process: the instances themselves answer for it (`arm_work`,
+    `release_work`), and `simulates` says what they stand in for.
     """
 
     name: str
-    subject: Literal["write", "message", "process"]
+    subject: Literal["write", "message", "process", "work"]
     module: str
     means: str
     stage: str
@@ -71,6 +72,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...] = ("release", "drop")
     machines: tuple[str, ...] = ()
     only_simulated: tuple[str, ...] = ()
+    simulates: str | None = None
 
     def serves(self, transport: str, machine: str = "") -> bool:
         """Whether it has a place in a lab with this transport, in this machine."""

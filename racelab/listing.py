@@ -14,6 +14,7 @@ from racelab.errors import UsageError
 from racelab.lab.cluster import load
 from racelab.results import run_folders
 from racelab.shipped import shipped
+from racelab.targets import TARGETS
 
 Rows = list[dict[str, Any]]
 
@@ -64,7 +65,7 @@ def _injectors(results: Path) -> Rows:
             "mechanisms": list(each.mechanisms),
             "about": each.means,
         }
-        for each in registry.injectors()
+        for each in [*registry.injectors(), *(each.stream for each in TARGETS.values() if each.stream)]
     ]
 
 

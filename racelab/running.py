@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from racelab import documents, registry, scenario
-from racelab.abilities import check_mechanisms
+from racelab.abilities import check_mechanisms, gates_of
 from racelab.assembly import Audience, Order, Outcome, Workbench, open_workbench, run_order
 from racelab.errors import UsageError
 from racelab.evidence import history
@@ -64,7 +64,7 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     for policy in asked.policies:
         system.guards(policy, asked.without)
     system.check_glue_fault(asked.glue_fault, prefix_cache=asked.wanted.lab.prefix_cache)
-    check_mechanisms(asked.wanted, where.gates(registry.injectors()))
+    check_mechanisms(asked.wanted, gates_of(system, where))
     first = new_folder(asked.results, asked.wanted.scenario)
     with open_workbench(where, system, first.logs) as bench:
         outcomes = [

@@ -38,6 +38,7 @@ from racelab.steps import (
     Reset,
     Step,
     Submit,
+    WorkMatch,
     WriteMatch,
     defaults_of,
     read_aloud,
@@ -76,6 +77,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """a longer prompt is not accepted by prefill"""
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
+    zero_fill: bool = False
+    """decode clears the pages that a request is given, before they are filled"""
     control_qos: Literal[0, 1] = 0
     """MQTT's quality of service for control messages: at 1 a lost acknowledgement leads to a duplicate"""
 
@@ -256,7 +259,7 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
         value = {msgspec.structs.fields(kind)[0].encode_name: value}
     nested: dict[str, Any] = {}
     if issubclass(kind, Armed):
-        for key, match in (("write", WriteMatch), ("message", MessageMatch)):
+        for key, match in (("write", WriteMatch), ("message", MessageMatch), ("work", WorkMatch)):
             if key in value:
                 nested[key] = document.build(match, value[key], *place, key)
         value = {key: item for key, item in value.items() if key not in nested}
@@ -330,7 +333,7 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
 def _requests_named(step: Step) -> list[str]:
     names = [getattr(step, "request", None), getattr(step, "of", None)]
     if isinstance(step, Armed):
-        names.append(getattr(step.write or step.message, "request", None))
+        names.append(getattr(step.match, "request", None))
     return [name for name in names if name is not None and name != PROBE]
 
 
@@ -351,7 +354,7 @@ def dump(scenario: Scenario) -> str:
 
 def _dump_step(step: Step) -> dict[str, Any]:
     value = _without_defaults(step)
-    for key in ("write", "message"):
+    for key in ("write", "message", "work"):
         if isinstance(value.get(key), dict):
             value[key] = _without_defaults(getattr(step, key))
     return {verb(step): value if len(value) != 1 else next(iter(value.values()))}
@@ -382,6 +385,7 @@ __all__ = [
     "Scenario",
     "Step",
     "Submit",
+    "WorkMatch",
     "WriteMatch",
     "build",
     "dump",

@@ -32,6 +32,8 @@ def problems(step: Step, hold: Armed | None) -> Iterator[str]:
             yield from _arming(step)
         case Release():
             yield from _releasing(step, hold)
+        case Drop() if hold is not None and hold.work is not None:
+            yield "local work can be late and is never lost: release it"
         case Drop() if hold is not None and hold.goes_by_itself:
             yield f"nothing is kept under {hold.id} that could be lost: what it stops goes on by itself"
         case Reset() if hold is not None and (hold.write is None or hold.goes_by_itself):
@@ -55,8 +57,10 @@ def of_processes(step: Step, condition: Condition) -> Iterator[str]:
 
 
 def _arming(step: Armed) -> Iterator[str]:
-    if (step.write is None) == (step.message is None):
-        yield f"a {verb(step)} takes one of 'write' and 'message'"
+    if sum(match is not None for match in (step.write, step.message, step.work)) != 1:
+        yield f"a {verb(step)} takes one of 'write', 'message' and 'work'"
+    if step.work is not None and (not isinstance(step, Hold) or step.action != "hold" or step.payload is not None):
+        yield "local work can be held, and nothing else"
     if step.count < (0 if step.goes_by_itself else 1):
         yield "count must be at least 1"
     if isinstance(step, Hold) and step.action != "hold" and step.message is not None:

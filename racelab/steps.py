@@ -47,6 +47,16 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     chunk: int | None = None
 
 
+class WorkMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Which local work of an instance, by what it is (racelab.engine.local_work) and whose."""
+
+    on: Literal["prefill", "decode"]
+    op: Literal["forward", "zero-fill", "register"]
+    request: str | None = None
+    attempt: int | None = None
+    chunk: int | None = None
+
+
 class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", tag_field="verb"):
     """What every step is: a struct tagged with its verb."""
 
@@ -79,15 +89,23 @@ class Armed(_Step, frozen=True, kw_only=True, rename="kebab"):
     id: str
     write: WriteMatch | None = None
     message: MessageMatch | None = None
+    work: WorkMatch | None = None
     count: int = 1
     mechanism: str = "congestion"
     action: str = "hold"
     payload: str | None = None
 
     @property
-    def subject(self) -> str:
+    def match(self) -> WriteMatch | MessageMatch | WorkMatch | None:
+        """What it matches, of whichever kind."""
+        return self.write or self.message or self.work
+
+    @property
+    def subject(self) -> Literal["write", "message", "work"]:
         """What the gate has to be one for."""
-        return "write" if self.write is not None else "message"
+        if self.write is not None:
+            return "write"
+        return "message" if self.message is not None else "work"
 
     @property
     def goes_by_itself(self) -> bool:
@@ -96,7 +114,7 @@ class Armed(_Step, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Hold(Armed, frozen=True, kw_only=True, rename="kebab", tag="hold"):
-    """The next `count` matching things stop in the network until let go.
+    """The next `count` matching things stop until let go, in the network or (`work`) on an instance's stream.
 
     `action` says what their sender learns meanwhile: of a `ghost` that it failed, although its bytes are
     still on their way; of `fail` that it failed, and it did; of `lose-completion` nothing, although it
@@ -263,11 +281,12 @@ def read_aloud(step: Step) -> str:
 
 def _armed(step: Armed) -> str:
     """`4 write(s) with request r1, as ghost`."""
-    match = step.write or step.message
+    match = step.match
     if match is None:
         return "nothing"
     many = f"{step.count}" if step.count else "every"
-    things = f"{many} {step.subject}(s) with {_fields(match)}" if _fields(match) else f"{many} {step.subject}(s)"
+    kind = "piece(s) of local work" if step.work is not None else f"{step.subject}(s)"
+    things = f"{many} {kind} with {_fields(match)}" if _fields(match) else f"{many} {kind}"
     if isinstance(step, Delay):
         return f"{things}, {delays.in_words(step.ms)}"
     if step.action not in ("hold", verb(step)):

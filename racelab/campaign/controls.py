@@ -54,7 +54,7 @@ def _is_reached(hold: Arming, request: str) -> bool:
     """Whether a request that is served without a fault comes to this gate, and goes on once let go."""
     if hold.action != "hold":
         return False
-    match = hold.write or hold.message
+    match = hold.match
     if match is None or match.request != request or match.attempt not in (None, 1):
         return False
     return hold.message is None or hold.message.type in ON_THE_WAY

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from racelab import registry
-from racelab.abilities import check_mechanisms
+from racelab.abilities import check_mechanisms, gates_of
 from racelab.assembly import Audience, Order, open_workbench, run_order
 from racelab.doctor import diagnose
 from racelab.errors import UsageError
@@ -73,7 +72,7 @@ def _lacking(wanted: Scenario, cluster: Cluster) -> str | None:
         if finding.needed and not finding.here:
             return f"{finding.part}: {finding.detail}"
     try:
-        check_mechanisms(wanted, cluster.gates(registry.injectors()))
+        check_mechanisms(wanted, gates_of(target("reference"), cluster))
     except UsageError as error:
         return error.what
     return None

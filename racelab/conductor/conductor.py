@@ -50,7 +50,7 @@ WAITS = "decode is stopped, and takes it when it goes on"
 BEFORE = "before-release"
 AFTERWARDS = ""
 """The fault of a process that goes on or comes again because the schedule is over."""
-ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped")
+ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped", "work-done")
 
 
 @dataclass
@@ -240,6 +240,10 @@ class Conductor:
         match = {name: value for name, value in _fields(step).items() if value is not None}
         more: dict[str, Any] = {"action": step.action} if step.action != "hold" else {}
         more |= {"payload": step.payload} if step.payload is not None else {}
+        if step.work is not None:
+            self.hub.call(step.work.on, "arm_work", hold=step.id, match=match, count=step.count)
+            self._open.append(step.id)
+            return Outcome("met", "the stream is armed")
         more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
@@ -262,6 +266,11 @@ class Conductor:
         self._open.remove(hold)
         step = self.scenario.holds()[hold]
         held = [] if step.goes_by_itself else self.witness.held(hold)
+        if step.work is not None:
+            before = self.hub.call(step.work.on, "release_work", hold=hold)
+            if before is not None:
+                return Outcome("failed", f"claim: {hold} is queued behind {before}")
+            return self._see_arrive(hold) if held else Outcome("failed", f"claim: nothing was held under {hold}")
         if step.write is not None:
             self.crew.ask("prefill", "disarm_lane", hold=hold)
             self._look(held, BEFORE)
@@ -451,7 +460,7 @@ def probe_request(scenario: Scenario) -> Request:
 
 
 def _fields(step: Armed) -> dict[str, object]:
-    match = step.write or step.message
+    match = step.match
     assert match is not None
     return {name: getattr(match, name) for name in match.__struct_fields__}
 

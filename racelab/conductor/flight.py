@@ -16,9 +16,9 @@ from racelab.evidence.events import Event
 
 _STARTS = frozenset({"sent", "posted"})
 _ENDS = frozenset({"received", "completed"})
-_STOPS = frozenset({"held"})
-_GOES_ON = frozenset({"released"})
-_ARRIVES = frozenset({"landed", "torn", "unlanded", "dropped", "delivered"})
+_STOPS = frozenset({"held", "work-held"})
+_GOES_ON = frozenset({"released", "work-released"})
+_ARRIVES = frozenset({"landed", "torn", "unlanded", "dropped", "delivered", "work-done"})
 _NEWS = frozenset({"withheld", "told"})
 _WATCHED = _STARTS | _ENDS | _STOPS | _GOES_ON | _ARRIVES | _NEWS
 

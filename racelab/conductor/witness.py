@@ -49,7 +49,9 @@ class Witness:
 
     def held(self, hold: str) -> list[Event]:
         """What stopped under a hold, in order: the thing itself, or the news that it has landed."""
-        return [event for kind in ("held", "withheld") for event in self.of(kind) if event.data["hold"] == hold]
+        return [
+            event for kind in ("held", "withheld", "work-held") for event in self.of(kind) if event.data["hold"] == hold
+        ]
 
     def gone(self, hold: str, kinds: Iterable[str]) -> set[str]:
         """Of the things held, those with an event of one of `kinds`."""

@@ -19,10 +19,12 @@ from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
 from racelab.engine.guards import SILENCE, ApplyControl, CommitTransfer, Guards, KeepWaiting, SkipNotice, Ticket
 from racelab.engine.live import Live
+from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
 from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.prefix_cache import content_keys
 from racelab.engine.transformer import Transformer
+from racelab.engine.zero_fill import ZeroFill
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
 from racelab.transport.messages import Message
@@ -51,6 +53,8 @@ class Decode:
     ) -> None:
         self.ledger = glue.ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.cache = glue.cache(self.ledger, guards, recorder, pool)
+        self.work = LocalWork(recorder)
+        self._zero_fill = ZeroFill(self.work, guards, pool)
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -130,10 +134,18 @@ class Decode:
             self._begin(request)
 
     def _begin(self, request: Live) -> None:
-        """A request has its pages: have those filled that do not hold its prompt yet."""
+        """A request has its pages."""
         hits: dict[str, int] = {"hits": request.hits} if request.hits else {}
         shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
         self._recorder.record("admitted", request.name, request.attempt, tickets=shown, **hits)
+        if self._shape.zero_fill and self._zero_fill.must_wait(request):
+            self.work.behind(lambda: self._fill(request) if request.ended is None else None)
+        else:
+            self._fill(request)
+
+    def _fill(self, request: Live) -> None:
+        """Have those pages filled that do not hold the request's prompt yet."""
+        shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
         granted = -(-request.transferred // self._shape.page_tokens)
         for index in range(request.hits, granted):
             size_bytes = self._pool.valid_bytes(index, request.transferred)
@@ -256,7 +268,15 @@ class Decode:
     def _schedule(self) -> None:
         if not self._step_due:
             self._step_due = True
-            self._soon(self._step)
+            self._soon(self._queue_step)
+
+    def _queue_step(self) -> None:
+        """A step is the last thing on the stream: it sees what was done before."""
+        running = [(request.name, request.attempt) for request in self._running]
+        if running:
+            self.work.add("forward", self._step, of=running)
+        else:
+            self._step()
 
     def _step(self) -> None:
         """One token for every running request."""
@@ -327,7 +347,7 @@ class Decode:
     @property
     def busy(self) -> bool:
         """Whether there is work that needs nothing from outside."""
-        return self._step_due
+        return self._step_due and not self.work.stopped
 
     def leftovers(self) -> dict[str, int]:
         """What must be zero when the instance is at rest."""
@@ -337,4 +357,5 @@ class Decode:
             "running": len(self._running),
             "grants": self.ledger.outstanding,
             "references": self.ledger.referenced,
+            "local work": self.work.waiting,
         }

@@ -84,6 +84,15 @@ class PagePool:
             for layer in range(self.layers)
         ]
 
+    def zero(self, pages: Sequence[int]) -> None:
+        """Clear pages, all layers of them."""
+        self._bytes[:, list(pages)] = 0
+
+    @property
+    def zero_chunks(self) -> str:
+        """The chunk fingerprints of a page that was cleared."""
+        return chunk_fingerprints(bytes(self.page_bytes))
+
     def valid_bytes(self, index: int, tokens: int) -> int:
         """How many bytes of a request's page number `index` its first `tokens` tokens fill."""
         return max(0, min(self.page_tokens, tokens - index * self.page_tokens)) * TOKEN_BYTES

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from racelab.engine.clock import VirtualClock
-from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, SkipNotice
+from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, PostUncomputed, SkipNotice
 from racelab.engine.job import Job
 from racelab.engine.ledger import Ledger
+from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.transformer import Transformer
@@ -49,6 +50,7 @@ class Prefill:
         soon: Callable[[Callable[[], None]], None],
     ) -> None:
         self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
+        self.work = LocalWork(recorder)
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -148,20 +150,46 @@ class Prefill:
         self._soon(lambda: self._step(job))
 
     def _step(self, job: Job) -> None:
-        """Compute and post one chunk; later chunks queue behind whatever else is due."""
+        """Have one chunk computed and post it; later chunks queue behind whatever else is due."""
         self._steps_due -= 1
         start = job.next_chunk * self._shape.chunk_tokens
         if job.released or start >= job.transferred:
             return
         end = min(start + self._shape.chunk_tokens, job.transferred)
-        pages = [ticket.page for ticket in job.sources]
-        self._model.fill(job.prompt[start:end], start, self._pool.kv, pages)
-        self._post(job, job.next_chunk, start, end)
+        self._forward(job, start, end)
+        self._send(job, job.next_chunk, start, end)
         job.next_chunk += 1
         if end < job.transferred:
             self._schedule(job)
         elif job.aborted:
             self._release(job, "abort")
+
+    def _forward(self, job: Job, start: int, end: int) -> None:
+        """The keys and values of one chunk, in the order of the stream."""
+        pages = [ticket.page for ticket in job.sources]
+        first, last = start // self._shape.page_tokens, -(-end // self._shape.page_tokens)
+
+        def computed() -> dict[str, object]:
+            rows = self._pool.fingerprints(job.sources[:last], job.transferred)
+            return {"fingerprints": [row for row in rows if row[0] in pages[first:last]]}
+
+        self.work.add(
+            "forward",
+            lambda: self._model.fill(job.prompt[start:end], start, self._pool.kv, pages),
+            of=[(job.request, job.attempt)],
+            chunk=job.next_chunk,
+            pages=pages[first:last],
+            left_behind=computed,
+        )
+
+    def _send(self, job: Job, chunk: int, start: int, end: int) -> None:
+        """Post a chunk; not before its forward has run, if a guard says so."""
+        if self.work.stopped and self._guards.refuse(
+            PostUncomputed(job.request, job.attempt, None, None, "posted", chunk=chunk)
+        ):
+            self.work.behind(lambda: None if job.released else self._post(job, chunk, start, end))
+        else:
+            self._post(job, chunk, start, end)
 
     def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
         """Write a chunk's pages, less those that decode has: they were computed for what follows them."""
@@ -282,5 +310,6 @@ class Prefill:
             "requests": sum(not job.released for job in self._jobs.values()),
             "queued": len(self._waiting),
             "writes": self._transport.outstanding,
+            "local work": self.work.waiting,
             "grants": self.ledger.outstanding,
         }

@@ -29,6 +29,8 @@ def certify(history: History) -> list[Certificate]:
 
 
 def _case(history: History, hold: Armed) -> Case:
+    if hold.work is not None:
+        return Queued(history, hold)
     return _CASES.get(hold.action, Case)(history, hold)
 
 
@@ -49,6 +51,23 @@ class Passing(Case):
                 self.wrong.append(f"{what} passed the gate and did not land")
         elif not any(event.data["id"] == what for event in self.history.by_kind["received"]):
             self.wrong.append(f"{what} passed the gate and was not received")
+
+
+class Queued(Case):
+    """Local work of an instance stopped and ran late: all of it is in that instance's own record."""
+
+    stops = "work-held"
+    goes_on = "work-released"
+
+    def check_end(self, held: Event) -> None:
+        """It stopped on the instance that was asked for, and ran once it was let go."""
+        assert self.hold.work is not None
+        if held.instance != self.hold.work.on:
+            self.wrong.append(f"{held.data['what']} stopped on {held.instance}")
+        super().check_end(held)
+
+    def check_transport(self) -> None:
+        """No transport is concerned."""
 
 
 class Delayed(Case):

@@ -143,6 +143,12 @@ KINDS: dict[str, Kind] = {
         "another process took the place of a killed one, at the same address",
         ("fault", "peer", "pid", "was_pid", "segment", "was_segment"),
     ),
+    # local work of an instance, in the order of its stream
+    "work-held": Kind("a piece of local work is stopped at the head of its stream", ("hold", "what", "op")),
+    "work-released": Kind("it may start, as soon as what is before it has run", ("hold", "what", "op")),
+    "work-done": Kind(
+        "local work that had to wait has run; without a hold it waited behind another", ("hold", "what", "op")
+    ),
     # queue pairs of an RDMA transport, as the verbs gate sees them
     "queue-pair": Kind("a queue pair's state, or its end", ("owner", "device", "qp", "state", "peer")),
     "registration": Kind(

@@ -41,7 +41,9 @@ Action = Literal[
 ]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 
-_ENDS = ("landed", "torn", "delivered", "dropped", "unlanded")
+_ENDS = ("landed", "torn", "delivered", "dropped", "unlanded", "work-done")
+_GATES = {"write": "wire", "message": "bus", "work": "stream"}
+_ARRIVALS = ("landed", "torn", "delivered", "work-done")
 
 AT_HOLD = "at-hold"
 """The payload whose bytes are those of the post: what landed can be compared with what was posted."""
@@ -73,6 +75,7 @@ class Case:
     """
 
     stops = "held"
+    goes_on = "released"
 
     def __init__(self, history: History, hold: Armed) -> None:
         self.history = history
@@ -80,12 +83,12 @@ class Case:
         self.schedule = history.derived(Schedule)
         self.before = history.causality.before
         self.mechanism = history.header.mechanisms.get(hold.id, {})
-        self.gate = str(self.mechanism.get("gate", "wire" if hold.write is not None else "bus"))
+        self.gate = str(self.mechanism.get("gate", _GATES[hold.subject]))
         self.counted = transport_proof.counted(history, self.gate)
         self.armed = self.mine("armed")
         self.held = self.mine(self.stops)
         self.ends = {event.data["what"]: event for event in self.mine(*_ENDS)}
-        self.released = {event.data["what"]: event for event in self.mine("released")}
+        self.released = {event.data["what"]: event for event in self.mine(self.goes_on)}
         self.corrupt = history.header.scenario.corrupted(hold.id)
         self.tear = history.header.scenario.torn(hold.id)
         self.reversed = history.header.scenario.reversed(hold.id)
@@ -118,7 +121,7 @@ class Case:
                 self.check_end(held)
             self.check_whole()
             self._check_sequence()
-            self._check_transport()
+            self.check_transport()
         bracket = [self._bracket(held) for held in self.held]
         return Certificate(
             id=self.hold.id,
@@ -139,12 +142,12 @@ class Case:
         return "inconclusive" if self.missing else "confirmed"
 
     def _requested(self) -> dict[str, Any]:
-        match = self.hold.write or self.hold.message
+        match = self.hold.match
         fields = msgspec.structs.asdict(match) if match is not None else {}
         return {
             "match": {name: value for name, value in fields.items() if value is not None},
             "count": self.hold.count,
-            "mechanism": self.hold.mechanism,
+            "mechanism": self.mechanism.get("mechanism", self.hold.mechanism),
             "bound_ms": self.mechanism.get("bound_ms"),
             **({"action": self.hold.action} if self.hold.action != "hold" else {}),
             **({"corrupt": self.corrupt} if self.corrupt is not None else {}),
@@ -162,7 +165,7 @@ class Case:
             "armed_ms": self.armed,
             "held_ms": self.held,
             "released_ms": list(self.released.values()),
-            "landed_ms": [event for event in self.ends.values() if event.kind in ("landed", "torn", "delivered")],
+            "landed_ms": [event for event in self.ends.values() if event.kind in _ARRIVALS],
             "fenced_ms": [event for event in self.ends.values() if "fenced" in event.data],
             "dropped_ms": [event for event in self.ends.values() if event.kind == "dropped"],
         }
@@ -355,7 +358,8 @@ class Case:
 
     # -- the transport
 
-    def _check_transport(self) -> None:
+    def check_transport(self) -> None:
+        """The gate counted what the kernel or the device did, and nothing went another way."""
         counted = self.counted
         if counted is None:
             self.missing.append(f"the {self.gate} gate gave no byte counts")

@@ -67,7 +67,7 @@ def hold_label(history: History, hold: Armed) -> str:
         passed = f"{overtaken} later message(s) of its topic pass"
         return f"{SYNTHETIC}: hold {hold.id} lets {passed}, and MQTT keeps their order"
     shortened: list[str] = []
-    for held in history.of("held", "withheld"):
+    for held in history.of("held", "withheld", "work-held"):
         if not _under(held, hold):
             continue
         lasted_ms = _lasted_ms(history, held)
@@ -133,7 +133,7 @@ def _sent(history: History) -> dict[str, Event]:
 
 def _over(history: History) -> dict[str, Event]:
     """Where each held thing went on or was lost."""
-    ends = history.of("released", "landed", "torn", "delivered", "dropped", "unlanded", "told")
+    ends = history.of("released", "work-released", "landed", "torn", "delivered", "dropped", "unlanded", "told")
     return {event.data["what"]: event for event in ends}
 
 

@@ -20,7 +20,7 @@ from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name
 from racelab.evidence.writes import Write, Writes
 
-Source = Literal["write", "pattern", "unknown"]
+Source = Literal["write", "pattern", "local", "unknown"]
 
 NOBODY = "never seen"
 
@@ -29,8 +29,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of bytes [start, end) of a page's layer that came from one place.
 
     From a `write`: whose it is, its generation, layer, rank and chunk of the prompt, and the offset of
-    these bytes within it. From the epoch's `pattern`: nobody ever wrote there. `unknown`: nobody posted
-    such bytes.
+    these bytes within it. From the epoch's `pattern`: nobody ever wrote there. `local`: the instance's own
+    work left them, `write` is what that was called. `unknown`: nobody posted such bytes.
     """
 
     bytes: tuple[int, int]
@@ -55,6 +55,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         place = f"bytes {start}-{end - 1} are"
         if self.source == "pattern":
             return f"{place} as this run found them: nobody wrote there"
+        if self.source == "local":
+            whose = attempt_name(self.request, self.attempt)
+            return f"{place} what this instance's own work left there ({self.write} for {whose})"
         if self.source == "unknown":
             return f"{place} {NOBODY}: nobody posted them"
         shifted = f", from its byte {self.offset} on" if self.offset != start else ""
@@ -82,6 +85,11 @@ class Provenance:
         self._chunks: dict[str, list[str]] = {}
         self._patterns = {
             event.instance: split(event.data["pattern"]) for event in history.by_kind["pool"] if "pattern" in event.data
+        }
+        self._local = {
+            (event.instance, chunk): event
+            for event in history.by_kind["work-done"]
+            for chunk in split(event.data.get("chunks", ""))
         }
         for event in history.by_kind["chunks"]:
             self._chunks[event.data["fingerprint"]] = split(event.data["chunks"])
@@ -154,6 +162,11 @@ class Provenance:
         pattern = self._patterns.get(place.event.instance, [])
         index = start // CHUNK_BYTES
         untouched = index < len(pattern) and pattern[index] == chunk
+        work = self._local.get((place.event.instance, chunk))
+        if work is not None and not untouched and place.page in work.data.get("pages", ()):
+            return Part(
+                bytes=reach, source="local", write=work.data["what"], request=work.request, attempt=work.attempt
+            )
         return Part(bytes=reach, source="pattern" if untouched else "unknown")
 
 

@@ -41,7 +41,7 @@ class Lab:
         self.target = target
         self.cluster = cluster
         here = {injector.name: injector for injector in cluster.gates(injectors)}
-        self.gates = {name: each for name, each in here.items() if each.subject != "process"}
+        self.gates = {name: each for name, each in here.items() if each.subject in ("write", "message")}
         self._of_processes = next((each for each in here.values() if each.subject == "process"), None)
         self.engines = list(ROLES)
         self.recorder = Recorder("conductor")

@@ -78,7 +78,7 @@ def _part(part: Part, whole: int, top: float, colour: Colour) -> str:
     start, end = part.bytes
     x, width = LABEL_PX + BAR_PX * start / whole, BAR_PX * (end - start) / whole
     box = {"x": x, "y": top + 2, "width": max(width, 1.5), "height": BAR_HEIGHT_PX}
-    kind = {"write": "own", "pattern": "free", "unknown": "box bad"}[part.source]
+    kind = {"write": "own", "pattern": "free", "local": "box bad", "unknown": "box bad"}[part.source]
     drawn = [title(part.in_words()), element("rect", class_=kind, **box)]
     words = _words(part)
     if len(words) * CHAR_PX + 8 < width:
@@ -89,7 +89,7 @@ def _part(part: Part, whole: int, top: float, colour: Colour) -> str:
 def _words(part: Part) -> str:
     if part.source == "write":
         return f"{attempt_name(part.request, part.attempt, part.gen)}, {size(part.bytes[1] - part.bytes[0])}"
-    return "nobody wrote here" if part.source == "pattern" else "never seen"
+    return {"pattern": "nobody wrote here", "local": f"{part.write}"}.get(part.source, "never seen")
 
 
 def _tick(at: int, whole: int, top: float, *, last: bool) -> str:

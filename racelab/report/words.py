@@ -198,5 +198,8 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "passed": lambda e, d: f"lets {thing(e)} pass",
     "withheld": lambda e, d: f"{thing(e)} landed, and its writer is not told",
     "told": lambda e, d: f"the writer of {thing(e)} is told that it {_AS[d['as']]}",
+    "work-held": lambda e, d: f"{d.get('op')} of {who(e)} is stopped on its stream",
+    "work-released": lambda e, d: f"{d.get('op')} of {who(e)} may start",
+    "work-done": lambda e, d: f"{d.get('op')} of {who(e)} has run, late",
     "lost": lambda e, d: f"lost {d.get('count')} events",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from racelab.engine.glue_faults import GLUE_FAULTS
 from racelab.engine.guards import POLICIES
 from racelab.errors import UsageError
+from racelab.targets.stream import STREAM
 from racelab.targets.target import Target
 
 TARGETS = {
@@ -14,6 +15,7 @@ TARGETS = {
         entry="racelab.targets.reference:run",
         policies=POLICIES,
         glue_faults=tuple(GLUE_FAULTS),
+        stream=STREAM,
     ),
 }
 

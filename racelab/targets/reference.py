@@ -83,6 +83,8 @@ class Instance:
             "peer_replaced": self.transport.peer_replaced,
             "arm_lane": self.transport.lanes.arm,
             "disarm_lane": self.transport.lanes.disarm,
+            "arm_work": self.arm_work,
+            "release_work": self.release_work,
             "submit": self.submit,
             "abort": self.abort,
             "advance": self.advance,
@@ -250,6 +252,16 @@ class Instance:
         if key not in self._pools:
             self._pools[key] = PagePool(*key, self._home.memory)
         return self._pools[key]
+
+    def arm_work(self, hold: str, match: dict[str, Any], count: int) -> None:
+        """Stop the next `count` pieces of local work that agree with `match`."""
+        assert self.engine is not None
+        self.engine.work.arm(hold, match, count)
+
+    def release_work(self, hold: str) -> str | None:
+        """Let local work go on; the hold that still stands before it, if one does."""
+        assert self.engine is not None
+        return self.engine.work.release(hold)
 
     def submit(
         self,

@@ -15,6 +15,7 @@ import msgspec
 
 from racelab.engine.glue_faults import PUBLISH_BEFORE_COMMIT
 from racelab.errors import UsageError
+from racelab.gates import Injector
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, tuple[str, ...]]
     glue_faults: tuple[str, ...] = ()
     """known faults between the engine and its ledger that it can switch on"""
+    stream: Injector | None = None
+    """what it can hold of its own local work, if its instances answer arm_work and release_work"""
 
     def guards(self, policy: str, without: Iterable[str] = ()) -> list[str]:
         """The names of a policy's guards, less those taken away.

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from racelab.engine.guards.control import ApplyControl
 from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
+from racelab.engine.guards.local_work import AdvertisePages, PostUncomputed
 from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
 from racelab.engine.guards.policies import ALL_GUARDS, GUARDS, POLICIES
 from racelab.engine.guards.publishing import PublishPages
@@ -30,6 +31,7 @@ __all__ = [
     "POLICIES",
     "SILENCE",
     "AcknowledgeAbort",
+    "AdvertisePages",
     "ApplyControl",
     "CommitTransfer",
     "EndDrain",
@@ -39,6 +41,7 @@ __all__ = [
     "Guards",
     "KeepWaiting",
     "PostChunk",
+    "PostUncomputed",
     "PublishPages",
     "Question",
     "SkipNotice",

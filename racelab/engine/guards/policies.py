@@ -7,6 +7,7 @@ from __future__ import annotations
 from racelab.engine.guards.control import ControlCarriesGeneration
 from racelab.engine.guards.endings import ReceiveWatchdog, TellPeerOfEnd
 from racelab.engine.guards.guard import Guard
+from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeGrant
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
 from racelab.engine.guards.publishing import PublishAfterCommit
 from racelab.engine.guards.transfer import AckWhenDrained, CommitWhenWhole, LengthsAgree, StopPostingOnAbort
@@ -22,6 +23,8 @@ _LEDGER: tuple[type[Guard], ...] = (
     CommitWhenWhole,
     LengthsAgree,
     ReceiveWatchdog,
+    LocalWorkBeforeGrant,
+    ComputeBeforePost,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
