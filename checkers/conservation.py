@@ -76,7 +76,7 @@ class _Judge:
         """A source page that was never granted to the NIC stays until its writes have succeeded all the same."""
         granted = self.history.derived(GrantedWrites)
         for life in self.ledger:
-            writes = granted.out_of(life)
+            writes = granted.by_nic(life)
             self.coverage["sources"] += bool(writes)
             if life.ended is None or life.ended.kind != "page-free" or life.grants:
                 continue

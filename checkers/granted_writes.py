@@ -1,4 +1,4 @@
-"""Which writes use a grant: those posted into the granted page, or read from it by the local NIC."""
+"""Which writes and reads use a grant: those that a peer posted into the granted page or out of it, or the local NIC."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
 
 NIC = "nic"
-"""A grant `to` this is the right of the instance's own transport to read a source page."""
+"""A grant `to` this is the right of an instance's own transport: to read a source page, or to fill a page by a read."""
 
-Into = tuple[str | None, int | None, int | None, int | None]
+Named = tuple[str, str | None, int | None, int | None, int | None]
+"""Who posted it, for which request and attempt, and which of the peer's pages and generations it names."""
 
 
 class GrantedWrites:
@@ -20,26 +21,28 @@ class GrantedWrites:
 
     def __init__(self, history: History) -> None:
         ledger = history.derived(Ledger)
-        self._into: dict[Into, list[Write]] = defaultdict(list)
-        self._out_of: dict[int, list[Write]] = defaultdict(list)
+        self._by_peer: dict[Named, list[Write]] = defaultdict(list)
+        self._by_nic: dict[int, list[Write]] = defaultdict(list)
         for write in history.derived(Writes):
             if write.ghost and write.fate == "lost":
                 continue  # it never took effect
             posted = write.posted
-            self._into[posted.request, posted.attempt, posted.page, posted.gen].append(write)
+            named = write.source[1:] if write.is_read else (posted.page, posted.gen)
+            self._by_peer[posted.instance, posted.request, posted.attempt, *named].append(write)
             if write.ghost:
                 continue  # its bytes had left their source
-            source = ledger.at(posted.instance, posted.data["source_page"], posted.seq)
-            if source is not None:
-                self._out_of[id(source)].append(write)
+            own = posted.page if write.is_read else posted.data["source_page"]
+            page = ledger.at(posted.instance, own or 0, posted.seq)
+            if page is not None:
+                self._by_nic[id(page)].append(write)
 
     def of(self, life: Life, grant: Grant) -> list[Write]:
         """Writes under a grant of this generation, in the order of posting."""
         if grant.opened.data["to"] == NIC:
-            return self._out_of.get(id(life), [])
+            return self._by_nic.get(id(life), [])
         opened = grant.opened
-        return self._into.get((opened.request, opened.attempt, life.page, life.gen), [])
+        return self._by_peer.get((opened.data["to"], opened.request, opened.attempt, life.page, life.gen), [])
 
-    def out_of(self, life: Life) -> list[Write]:
-        """Writes whose source page was this generation."""
-        return self._out_of.get(id(life), [])
+    def by_nic(self, life: Life) -> list[Write]:
+        """Writes whose source page was this generation, and reads that fill it."""
+        return self._by_nic.get(id(life), [])

@@ -15,6 +15,7 @@ from checkers.granted_writes import NIC
 from checkers.late_writes import Late, LateWrites, writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Grant
+from checkers.source_reads import SourceReads
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
@@ -33,15 +34,18 @@ def check(history: History) -> SpecResult:
     findings = [_landing(history, item) for item in late.found]
     findings += _stale_reads(history)
     findings += _foreign_sources(history)
+    reads = history.derived(SourceReads)
+    findings += reads.findings()
     findings += trespasses(history)
-    findings += _exposures(history, {id(item.ended) for item in late.found})
+    told = {id(item.ended) for item in late.found} | {id(item.ended) for item in reads.found}
+    findings += _exposures(history, told)
     findings.sort(key=lambda finding: _ORDER[finding.grade])
     coverage = {
         "writes": len(history.derived(Writes)),
         "messages": len(history.by_kind["received"]),
         "generations": len(history.derived(Ledger).lives),
     }
-    return concluded(SPEC, findings, coverage, late.doubts + _doubts(history), coverage["writes"])
+    return concluded(SPEC, findings, coverage, late.doubts + reads.doubts + _doubts(history), coverage["writes"])
 
 
 def _doubts(history: History) -> list[str]:
@@ -130,6 +134,8 @@ def _foreign_sources(history: History) -> list[Finding]:
     ledger = history.derived(Ledger)
     findings = []
     for write in history.derived(Writes):
+        if write.is_read:
+            continue
         posted = write.posted
         page = posted.data["source_page"]
         life = ledger.at(posted.instance, page, posted.seq)
@@ -154,7 +160,10 @@ def _foreign_sources(history: History) -> list[Finding]:
     return findings
 
 
-def _reach(grant: Grant) -> str:
+def _reach(grant: Grant, pulls: bool) -> str:
+    if pulls:
+        own = grant.opened.data["to"] == NIC
+        return f"a read of {grant.writer} could still land in it" if own else f"{grant.writer} could still read it"
     if grant.opened.data["to"] == NIC:
         return f"a write of {grant.writer} could still read it"
     return f"{grant.writer} could still write to it"
@@ -163,6 +172,7 @@ def _reach(grant: Grant) -> str:
 def _exposures(history: History, told: set[int]) -> list[Finding]:
     """Generations that ended while somebody could still write there, and nobody is seen to have done so."""
     findings = []
+    pulls = history.header.scenario.lab.transfer == "pull"
     for life in history.derived(Ledger):
         if life.ended is None or life.ended.kind != "page-free" or id(life.ended) in told or history.lost:
             continue
@@ -177,7 +187,7 @@ def _exposures(history: History, told: set[int]) -> list[Finding]:
                     owner=life.owner,
                     writer=grant.writer,
                     when=when_ms(history, life.ended),
-                    what=f"page {life.page} gen {life.gen} ended while {_reach(grant)}",
+                    what=f"page {life.page} gen {life.gen} ended while {_reach(grant, pulls)}",
                     events=numbers(grant.opened, life.ended),
                 )
             )

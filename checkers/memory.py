@@ -59,12 +59,14 @@ class Memory:
 
     def spans(self, write: Write) -> list[Span]:
         """What a write touches, on the peers that granted its writer anything; empty if that is no page.
+        A read touches its reader's own pages.
 
         Each process has addresses of its own, so those of others are not looked at.
         """
         spans = self._spans.get(write.id)
         if spans is None:
-            peers = self._peers.get(write.posted.instance, ())
+            instance = write.posted.instance
+            peers = [instance] if write.is_read else self._peers.get(instance, ())
             found = (self._spans_on(instance, write) for instance in peers)
             spans = self._spans[write.id] = next(filter(None, found), [])
         return spans

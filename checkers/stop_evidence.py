@@ -16,6 +16,9 @@ from racelab.evidence.history import History
 from racelab.evidence.naming import number
 from racelab.evidence.writes import Write
 
+ACKNOWLEDGEMENTS = ("abort-ack", "complete", "release-source")
+"""Messages by which whoever posted accesses says that they are over: a writer's, or a reader's."""
+
 
 class Claim(NamedTuple):
     """What is wrong with a claim, or what keeps it from being proven; both None if it stands."""
@@ -92,7 +95,7 @@ class Claims:
         sent = self._sent.get(closed.data["by"])
         if sent is None:
             return f"nobody sent the message {closed.data['by']!r}"
-        if sent.data["type"] != "abort-ack":
+        if sent.data["type"] not in ACKNOWLEDGEMENTS:
             return f"{sent.data['type']!r} acknowledges nothing"
         if (sent.request, sent.attempt) != (closed.request, closed.attempt):
             return f"the acknowledgement is of {sent.request} attempt {sent.attempt}"

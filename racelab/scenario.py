@@ -75,6 +75,10 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """how long prefill keeps an attempt's source pages for decode (vLLM: VLLM_NIXL_ABORT_REQUEST_TIMEOUT, 480 s)"""
     prefill_token_limit: int | None = None
     """a longer prompt is not accepted by prefill"""
+    transfer: Literal["push", "pull"] = "push"
+    """prefill writes into decode's pages, or decode reads prefill's"""
+    lease_ms: int = 5_000
+    """how long prefill keeps source pages to be pulled, from their reference or its last renewal"""
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     zero_fill: bool = False
@@ -311,7 +315,8 @@ def _check(
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
     for name, value in msgspec.structs.asdict(lab).items():
-        if value is not None and not isinstance(value, bool) and value < (name != "control_qos"):
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if number and value < (name != "control_qos"):
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 import torch
 
 from racelab.engine.clock import VirtualClock
@@ -21,21 +22,23 @@ from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
 from racelab.engine.prompts import prompt
+from racelab.engine.reference import Reference
 from racelab.engine.transformer import Transformer
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab, Request, Scenario, Submit
 from racelab.transport.messages import Message, decode, encode
-from racelab.transport.mooncake import Completion, Write
+from racelab.transport.mooncake import Completion, Write, of_a_read
 
 TURNS_MAX = 10_000
 
 
 class _Wire:
-    """What prefill sees as its transport."""
+    """What an engine sees as its transport: it writes from `source` to `target`, or reads from there."""
 
     def __init__(self, recorder: Recorder, source: PagePool, target: PagePool) -> None:
+        self.segment = "segment"
         self._recorder = recorder
         self._source = source
         self._target = target
@@ -61,6 +64,7 @@ class _Wire:
                 source_page=write.source_page,
                 fingerprint=write.fingerprint,
                 chunks=write.chunks,
+                **(of_a_read(write) if identity.op == "read" else {}),
             )
         self._batches.append(tuple(writes))
 
@@ -113,6 +117,8 @@ class Duet:
         """whether prefill and decode are amid something long, and what they are to do next has to wait"""
         self._work: deque[Callable[[], None]] = deque()
         self._mail: deque[bytes] = deque()
+        self._attempts: dict[str, int] = {}
+        self._forwarded = 0
         model = model or Transformer(self.lab.layers)
         sides = {}
         for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
@@ -126,8 +132,10 @@ class Duet:
         self.recorders = {role: side[1] for role, side in sides.items()}
         self.pools = {role: side[3] for role, side in sides.items()}
         self.wire = _Wire(self.recorders["prefill"], self.pools["prefill"], self.pools["decode"])
+        self.reads = _Wire(self.recorders["decode"], self.pools["prefill"], self.pools["decode"])
         self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append)  # type: ignore[arg-type]
-        self.decode = build(*sides["decode"], "segment", self._work.append)
+        more = {"transport": self.reads} if self.lab.transfer == "pull" else {}
+        self.decode = build(*sides["decode"], "segment", self._work.append, **more)
         self.conductor.record("run-started", run=1, seed=0, guards=self.guards)
         self.conductor.record("phase", phase="schedule")
 
@@ -142,8 +150,31 @@ class Duet:
         """These requests arrive at once."""
         for name in names:
             request = self.requests[name]
-            tokens = prompt(request.salt or name, request.prompt_tokens, 0, request.prefix, request.prefix_tokens)
-            self.decode.submit(name, tokens, request.new_tokens, request.timeout_ms, self.stop_tokens.get(name))
+            if self.lab.transfer == "pull":
+                self._attempts[name] = self._attempts.get(name, 0) + 1
+                attempt = self._attempts[name]
+                self.prefill.submit(name, attempt, self._prompt(name), request.new_tokens, request.timeout_ms)
+            else:
+                self.decode.submit(name, self._prompt(name), request.new_tokens, *self._more(name))
+
+    def _prompt(self, name: str) -> list[int]:
+        request = self.requests[name]
+        return prompt(request.salt or name, request.prompt_tokens, 0, request.prefix, request.prefix_tokens)
+
+    def _more(self, name: str) -> tuple[int | None, int | None]:
+        return self.requests[name].timeout_ms, self.stop_tokens.get(name)
+
+    def present(self, name: str, of: str) -> None:
+        """A client presents the latest reference that was made for `of`."""
+        made = [event for event in self.events if event.kind == "referenced" and event.request == of]
+        self._attempts[name] = self._attempts.get(name, 0) + 1
+        self._forward(name, self._attempts[name], made[-1])
+
+    def _forward(self, name: str, attempt: int, made: Event) -> None:
+        self.recorders["decode"].learned(made.instance, made.seq, made.hlc)
+        reference = msgspec.convert(made.data["reference"], Reference)
+        tokens = self.requests[name].new_tokens
+        self.decode.submit(name, self._prompt(name), tokens, *self._more(name), attempt, reference)
 
     def play(self, *, until: Callable[[Event], bool] = lambda event: False) -> None:
         """Let everything happen that needs nothing from outside, or stop right after an event."""
@@ -161,11 +192,18 @@ class Duet:
             self._deliver(decode(self._mail.popleft()))
         elif self._work and not self.computing:
             self._work.popleft()()
+        elif len(made := [event for event in self.events if event.kind == "referenced"]) > self._forwarded:
+            event = made[self._forwarded]
+            self._forwarded += 1
+            assert event.request is not None
+            assert event.attempt is not None
+            self._forward(event.request, event.attempt, event)
         else:
-            completions = self.wire.poll()
-            for completion in completions:
-                self.prefill.on_completion(completion)
-            return bool(completions)
+            done = [(self.prefill, each) for each in self.wire.poll()]
+            done += [(self.decode, each) for each in self.reads.poll()]
+            for engine, completion in done:
+                engine.on_completion(completion)
+            return bool(done)
         return True
 
     def pass_time(self, ms: int) -> None:
@@ -199,10 +237,11 @@ class Duet:
 
     def history(self) -> History:
         """Drain, take stock, and put the history together."""
-        self.wire.held = self.computing = False
+        self.wire.held = self.reads.held = self.computing = False
         self.play()
         self.conductor.record("phase", phase="drain")
-        self.pass_time((self.lab.request_timeout_ms or 0) + self.lab.drain_timeout_ms)
+        pulls_ms = self.lab.lease_ms if self.lab.transfer == "pull" else 0
+        self.pass_time((self.lab.request_timeout_ms or 0) + pulls_ms + self.lab.drain_timeout_ms)
         for role, engine in (("decode", self.decode), ("prefill", self.prefill)):
             ledger, left = engine.ledger, engine.leftovers() | {"timers": self.clock.pending()}
             recorder = self.recorders[role]

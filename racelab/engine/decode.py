@@ -7,6 +7,8 @@
     committed -> its full pages are published; one token at a time over the pages: read, finished
     time-out / abort / no word from prefill -> the request ends now; its pages go the way that the guards allow
 
+A request that comes with a reference to its pages claims and reads them instead (racelab.engine.pull).
+
 What each event means for a page is the ledger's business, whether it may happen the guards'.
 """
 
@@ -23,11 +25,14 @@ from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
 from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.prefix_cache import content_keys
+from racelab.engine.pull import NIC, Pulls
+from racelab.engine.reference import Reference
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
 from racelab.transport.messages import Message
+from racelab.transport.mooncake import Completion, Transport
 
 PREFILL = "prefill"
 
@@ -50,6 +55,7 @@ class Decode:
         segment: str,
         soon: Callable[[Callable[[], None]], None],
         glue: Glue = SOUND,
+        transport: Transport | None = None,
     ) -> None:
         self.ledger = glue.ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.cache = glue.cache(self.ledger, guards, recorder, pool)
@@ -68,6 +74,10 @@ class Decode:
         self._queue: list[Live] = []
         self._running: list[Live] = []
         self._step_due = False
+        self._pulls: Pulls | None = None
+        if transport is not None:
+            own = (shape, recorder, guards, pool, mail, clock, self.ledger, transport)
+            self._pulls = Pulls(*own, self._enqueue, self._commit, self._fail)
 
     # -- the client
 
@@ -79,14 +89,20 @@ class Decode:
         timeout_ms: int | None = None,
         stop_token: int | None = None,
         attempt: int | None = None,
+        reference: Reference | None = None,
     ) -> int:
         """A request arrives; returns its attempt, counted from 1 for each name unless the client counts.
-        `timeout_ms` is its own time-out."""
+        `timeout_ms` is its own time-out.
+
+        With a `reference` its KV is pulled; one that was made for this `attempt` says when the client submitted it.
+        """
         previous = self._requests.get(name)
         if previous is not None and previous.ended is None:
             raise ValueError(f"{name} is already being served")
         if attempt is None:
             attempt = previous.attempt + 1 if previous else 1
+        forwarded = reference is not None and (reference.request, reference.attempt) == (name, attempt)
+        since_ms = reference.submitted_ms if reference is not None and forwarded else self._clock.now_ms
         request = Live(
             name,
             attempt,
@@ -94,19 +110,29 @@ class Decode:
             new_tokens,
             pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
             timer=None,
-            submitted_ms=self._clock.now_ms,
+            submitted_ms=since_ms,
             stop_token=stop_token,
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
         patience_ms = timeout_ms or self._shape.request_timeout_ms
         if patience_ms is not None:
-            request.timer = self._clock.after(patience_ms, lambda: self._time_out(request))
+            left_ms = max(patience_ms + since_ms - self._clock.now_ms, 0)
+            request.timer = self._clock.after(left_ms, lambda: self._time_out(request))
         self._requests[name] = request
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
-        self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
+        kind = "forwarded" if forwarded else "submitted"
+        self._recorder.record(kind, name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
+        if reference is None:
+            self._enqueue(request)
+        else:
+            assert self._pulls is not None, "the lab pushes"
+            request.pulled = True
+            self._pulls.arrive(request, reference)
+        return attempt
+
+    def _enqueue(self, request: Live) -> None:
         self._queue.append(request)
         self._admit()
-        return attempt
 
     def abort(self, name: str) -> None:
         """The client gives up; harmless if the request has ended."""
@@ -149,10 +175,12 @@ class Decode:
         granted = -(-request.transferred // self._shape.page_tokens)
         for index in range(request.hits, granted):
             size_bytes = self._pool.valid_bytes(index, request.transferred)
-            self.ledger.grant(request.tickets[index], PREFILL, size_bytes)
+            self.ledger.grant(request.tickets[index], NIC if request.pulled else PREFILL, size_bytes)
         self.cache.publish(request.tickets, request.keys, committed=False)
         if request.hits == granted:
             self._commit(request)
+        elif request.pulled and self._pulls is not None:
+            self._pulls.begin(request)
         else:
             self._reserve(request, shown[request.hits : granted])
 
@@ -188,6 +216,8 @@ class Decode:
         elif message.type == "abort-ack":
             if message.body["clean"]:
                 self._close_grants(message, "acknowledged")
+        elif message.type == "claimed" and self._pulls is not None:
+            self._pulls.on_message(message)
         else:
             self._mail.ignored(message, f"decode takes no {message.type}")
 
@@ -212,7 +242,7 @@ class Decode:
         if request.committed or request.ended is not None:
             self._mail.ignored(message, "its KV is committed" if request.committed else "it has ended")
         else:
-            self._end(request, "failed", why=f"prefill has ended it: {message.body['why']}")
+            self._fail(request, f"prefill has ended it: {message.body['why']}")
 
     def _refuses(self, message: Message, request: Live, leads_to: str) -> bool:
         """Whether a guard has something against a message that is to change the request."""
@@ -238,19 +268,25 @@ class Decode:
             if whole:
                 self._commit(request)
         elif request.chunks_failed:
-            self._end(request, "failed", why="prefill reported a failed write")
+            self._fail(request, "prefill reported a failed write")
         elif tokens != request.transferred:
-            self._end(request, "failed", why=f"prefill transfers {tokens} of {request.transferred} tokens")
+            self._fail(request, f"prefill transfers {tokens} of {request.transferred} tokens")
 
     def _waited(self, request: Live, limit_ms: int) -> None:
         """Nothing more is heard of a transfer for so long."""
         about = (request.name, request.attempt, None, None, SILENCE)
         if self._guards.refuse(KeepWaiting(*about, waited_ms=limit_ms, limit_ms=limit_ms)):
-            self._end(request, "failed", why=f"no word from prefill for {limit_ms:,} ms")
+            self._fail(request, f"no word from prefill for {limit_ms:,} ms")
 
     def _close_grants(self, message: Message, evidence: str) -> None:
         for page, gen in message.body["pages"]:
             self.ledger.close(Ticket(page, gen, message.request, message.attempt), evidence, message.id)
+        self._admit()
+
+    def on_completion(self, completion: Completion) -> None:
+        """Handle what the transport said of a batch of reads."""
+        assert self._pulls is not None
+        self._pulls.on_completion(completion)
         self._admit()
 
     # -- serving
@@ -262,6 +298,8 @@ class Decode:
         self.cache.publish(request.tickets, request.keys, committed=True)
         if request.reserved:
             self._mail.send("complete", PREFILL, request.name, request.attempt)
+        if request.pulled and self._pulls is not None:
+            self._pulls.committed(request)
         self._running.append(request)
         self._schedule()
 
@@ -339,8 +377,13 @@ class Decode:
             question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=PREFILL)
             if self._guards.refuse(question):
                 self._mail.send("abort", PREFILL, request.name, request.attempt, why=kind)
+        if request.pulled and self._pulls is not None:
+            self._pulls.ended(request)
         self.cache.release(request.tickets, kind)
         self._admit()
+
+    def _fail(self, request: Live, why: str) -> None:
+        self._end(request, "failed", why=why)
 
     # -- at rest
 

@@ -27,6 +27,12 @@ class Job:
     unfinished: dict[int, int] = field(default_factory=dict)
     """writes without a successful completion, by source page"""
     failed: set[int] = field(default_factory=set)
+    pulled: bool = False
+    """decode reads the pages itself: nothing of them is posted"""
+    referenced: bool = False
+    readers: set[tuple[str, int]] = field(default_factory=set)
+    """attempts whose claim to read its pages was honoured"""
+    submitted_ms: int = 0
     aborted: bool = False
     owes_ack: bool = False
     """decode has asked, and is told when nothing is outstanding"""

@@ -34,6 +34,8 @@ class Live:
     """how many more reports of chunks are expected"""
     watchdog: Timer | None = None
     reserved: bool = False
+    pulled: bool = False
+    """decode reads its pages from prefill itself (racelab.engine.pull)"""
     tokens: list[int] = field(default_factory=list)
     committed: bool = False
     ended: str | None = None

@@ -5,6 +5,9 @@
     complete-> the source pages may go
     no word from decode -> the same, and decode is told
 
+A request that is to be pulled comes from the client instead of by `reserve`, and is not posted
+(racelab.engine.leases).
+
 Source pages are on a ledger of their own: a posted write is a grant to the local NIC until its
 completion, so a release during a transfer drains like on decode.
 """
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from racelab.engine.clock import VirtualClock
 from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, PostUncomputed, SkipNotice
 from racelab.engine.job import Job
+from racelab.engine.leases import Sources
 from racelab.engine.ledger import Ledger
 from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
@@ -51,6 +55,8 @@ class Prefill:
     ) -> None:
         self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.work = LocalWork(recorder)
+        own = (shape, recorder, guards, pool, mail, clock, self.ledger, transport.segment)
+        self.sources = Sources(*own, self._release)
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -68,9 +74,19 @@ class Prefill:
 
     # -- what arrives
 
+    def submit(self, name: str, attempt: int, prompt: list[int], new_tokens: int, timeout_ms: int | None) -> None:
+        """A client's request that decode will pull."""
+        self._take_up(self.sources.submit(name, attempt, prompt, new_tokens, timeout_ms))
+
+    def abort(self, name: str) -> None:
+        """The client gives up on a request whose reference it does not have yet."""
+        self.sources.abort(name)
+
     def on_message(self, message: Message) -> None:
         """Handle one control message."""
         self._mail.received(message)
+        if self._shape.transfer == "pull" and self.sources.on_message(message):
+            return
         if message.type == "reserve":
             self._accept(message)
             return
@@ -127,6 +143,9 @@ class Prefill:
             job.prompt, job.first_page, job.placeholder = PLACEHOLDER, 0, True
         hold_ms = self._shape.source_hold_ms
         job.limit = self._clock.after(hold_ms, lambda: self._waited(job, hold_ms))
+        self._take_up(job)
+
+    def _take_up(self, job: Job) -> None:
         self._jobs[job.request, job.attempt] = job
         self._waiting.append(job)
         self._admit()
@@ -161,6 +180,8 @@ class Prefill:
         job.next_chunk += 1
         if end < job.transferred:
             self._schedule(job)
+        elif job.pulled:
+            self.work.behind(lambda: None if job.released else self.sources.pin(job))
         elif job.aborted:
             self._release(job, "abort")
 

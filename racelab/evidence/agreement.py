@@ -92,9 +92,9 @@ def _looks(history: History) -> Iterator[str]:
 def _requests(history: History) -> Iterator[str]:
     """Whoever is admitted, served or ended was submitted before, on the same instance."""
     submitted: set[tuple[str, str | None, int | None]] = set()
-    for event in history.of("submitted", "admitted", "committed", "read", *TERMINAL_KINDS):
+    for event in history.of("submitted", "forwarded", "admitted", "committed", "read", *TERMINAL_KINDS):
         attempt = (event.instance, event.request, event.attempt)
-        if event.kind == "submitted":
+        if event.kind in ("submitted", "forwarded"):
             submitted.add(attempt)
         elif attempt not in submitted:
             yield f"{number(event)}: {attempt_name(event.request, event.attempt)} was never submitted"
@@ -104,11 +104,13 @@ def _reservations(history: History) -> Iterator[str]:
     """Whoever is taken up on the other side was reserved for before, and is done with once."""
     reserved: set[tuple[str, str | None, int | None]] = set()
     over: set[tuple[str, str | None, int | None]] = set()
-    for event in history.of("received", "accepted", "attempt-ended"):
+    for event in history.of("received", "submitted", "accepted", "attempt-ended"):
         attempt = (event.instance, event.request, event.attempt)
         if event.kind == "received":
             if event.data["type"] == "reserve":
                 reserved.add(attempt)
+        elif event.kind == "submitted":  # to be pulled: the client came to prefill itself
+            reserved.add(attempt)
         elif attempt not in reserved:
             yield f"{number(event)}: {attempt_name(event.request, event.attempt)} was never reserved"
         elif event.kind == "attempt-ended":

@@ -89,6 +89,9 @@ KINDS: dict[str, Kind] = {
     "ignored": Kind("a control message had no effect", ("id", "type", "why")),
     # requests
     "submitted": Kind("the client's request arrived", ("prompt_tokens", "new_tokens")),
+    "forwarded": Kind(
+        "the client brought the request, with its reference, from prefill", ("prompt_tokens", "new_tokens")
+    ),
     "queued": Kind("no pages: the request waits", ("needs", "free")),
     "admitted": Kind("the request has its pages", ("tickets",)),
     "accepted": Kind("prefill took up an attempt", ("prompt_tokens", "tickets")),
@@ -99,9 +102,11 @@ KINDS: dict[str, Kind] = {
     "aborted": Kind("the client gave up", ()),
     "failed": Kind("the transfer failed and said so", ("why",)),
     "attempt-ended": Kind("prefill is done with an attempt", ("why",)),
+    "referenced": Kind("the prompt is computed: the client is given a reference to its pages", ("reference",)),
+    "lease-expired": Kind("nobody renewed the lease of source pages in time", ("lease_ms",)),
     # one-sided writes
     "posted": Kind(
-        "a write is about to be submitted",
+        "a write is about to be submitted; with `op` read, a read, whose `page` and `gen` are the reader's own",
         ("write", "batch", "lane", "layer", "chunk", "address", "bytes", "source_page", "fingerprint"),
     ),
     "completed": Kind("the writer's API returned for a batch", ("batch", "writes", "status", "code")),

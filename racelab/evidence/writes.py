@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import Causality, History
@@ -18,9 +18,17 @@ from racelab.evidence.history import Causality, History
 Fate = Literal["landed", "lost", "held", "unknown"]
 
 
+class Source(NamedTuple):
+    """Where a read takes its bytes."""
+
+    instance: str
+    page: int
+    gen: int
+
+
 @dataclass(slots=True)
 class Write:
-    """One posted write; `page` and `gen` are the destination's."""
+    """One posted write, or read; `page` and `gen` are the destination's."""
 
     posted: Event
     id: str
@@ -35,6 +43,22 @@ class Write:
     lost: Event | None = None
     ghost: bool = False
     """the first attempt of a write that its transport gave up and sent again: a copy that may still land"""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its bytes go to whoever posted it."""
+        return self.posted.data.get("op") == "read"
+
+    @property
+    def source(self) -> Source:
+        """Of a read: the page that its bytes come from."""
+        data = self.posted.data
+        return Source(data["source_instance"], data["source_page"], data["source_gen"])
+
+    @property
+    def has_its_bytes(self) -> bool:
+        """Of a held read: whether the gate holds what the source had, and not the request for it."""
+        return self.held is not None and "fingerprint" in self.held.data
 
     @property
     def succeeded(self) -> bool:

@@ -157,7 +157,8 @@ class Lab:
         self.segments |= {name: str(self.hub.peers[name].facts.get("segment", "")) for name in names}
         facts = self.hub.peers[gate.name].facts
         if "prefill" in names:
-            self.hub.call("prefill", "use_gate", segment=facts.get("segment", ""), announce=facts["announce"])
+            gated = {self.segments["decode"]: facts["segment"]} if "segment" in facts else {}
+            self.hub.call("prefill", "use_gate", segments=gated, announce=facts["announce"])
 
     @property
     def _write_gate(self) -> Injector:

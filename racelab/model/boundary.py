@@ -61,6 +61,9 @@ OBSERVED: dict[str, str] = {
     "quiesced": "the pages are in these states",
 }
 
+PULLED = frozenset({"forwarded", "referenced", "lease-expired"})
+"""Kinds of labs whose decode pulls, of which the specification does not speak."""
+
 NESTED = frozenset({"cache-hit", "reference-dropped", "refused", "page-free", "page-private", "admitted", "queued"})
 """An engine may admit the next request in the middle of another action, as soon as there are pages.
 
@@ -117,6 +120,7 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "aborted": lambda event: (),
     "failed": lambda event: (),
     "attempt-ended": lambda event: (),
+    **dict.fromkeys(PULLED, lambda event: ()),
     "posted": lambda event: (event.data["chunk"], event.data["layer"], event.data["source_page"]),
 }
 """The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes."""

@@ -68,6 +68,8 @@ class Replay:
                     continue
                 if not boundary.is_boundary(event.kind):
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
+                if event.kind in boundary.PULLED:
+                    raise Refusal("specification gap", "the specification speaks of transfers that prefill pushes")
                 if not boundary.is_of_another_guard(event):
                     self._accept(event)
             except Refusal as refusal:

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
 import torch
 
 from racelab.channel.frames import Command
@@ -23,6 +24,7 @@ from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
 from racelab.engine.prompts import prompt
+from racelab.engine.reference import Reference
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
@@ -168,7 +170,7 @@ class Instance:
 
     def _poll(self) -> None:
         engine = self.engine
-        assert isinstance(engine, Prefill)
+        assert engine is not None
         completions = self.transport.poll()
         for completion in completions:
             engine.on_completion(completion)
@@ -239,8 +241,8 @@ class Instance:
         mail = Mail(self.recorder, self.bus.send)
         if self.role == "prefill":
             return Prefill(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
-        segment = self.transport.segment
-        return Decode(lab, self.recorder, guards, pool, model, mail, self.clock, segment, self._soon, glue)
+        own = (lab, self.recorder, guards, pool, model, mail, self.clock, self.transport.segment, self._soon, glue)
+        return Decode(*own, transport=self.transport if lab.transfer == "pull" else None)
 
     def _model_for(self, layers: int) -> Transformer:
         if layers not in self._models:
@@ -274,15 +276,22 @@ class Instance:
         timeout_ms: int | None = None,
         stop_token: int | None = None,
         attempt: int | None = None,
+        reference: dict[str, Any] | None = None,
     ) -> int:
-        """The client sends a request to decode; it says which attempt this is where decode cannot know."""
-        assert isinstance(self.engine, Decode)
+        """The client sends a request: to decode, or to prefill if its KV is to be pulled, and then to decode
+        with the reference that prefill gave it."""
         tokens = prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens)
-        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt)
+        if isinstance(self.engine, Prefill):
+            assert attempt is not None
+            self.engine.submit(name, attempt, tokens, new_tokens, timeout_ms)
+            return attempt
+        assert self.engine is not None
+        given = msgspec.convert(reference, Reference) if reference is not None else None
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt, given)
 
     def abort(self, name: str) -> None:
         """The client gives up on a request."""
-        assert isinstance(self.engine, Decode)
+        assert self.engine is not None
         self.engine.abort(name)
 
     def advance(self, ms: int) -> int:

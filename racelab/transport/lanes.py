@@ -26,10 +26,11 @@ ANNOUNCEMENT_BYTES_MAX = 16 << 20
 
 
 class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose write it is and where it goes: `bytes` from `address` on, in the receiver's memory.
+    """Whose access it is and where its bytes go: `bytes` from `address` on, in the memory that they change.
 
-    `write` is unique in a run; `page` and `gen` are the receiver's ticket that the write fills, from
-    byte `start` of the page's layer on; `rank` is that of the receiver, where it has several.
+    `write` is unique in a run; `page` and `gen` are the ticket that it fills, from byte `start` of the page's layer
+    on; `rank` is that of the receiver, where it has several. Of a read (`op`) the ticket is one of whoever posts
+    it, and `source` is where its bytes are in the peer's memory.
     """
 
     write: str
@@ -43,6 +44,13 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     start: int = 0
     rank: int | None = None
+    op: str = "write"
+    source: int = 0
+
+    @property
+    def peer_address(self) -> int:
+        """Where it reaches the peer's memory: what its header on the wire says."""
+        return self.source if self.op == "read" else self.address
 
 
 class Lanes(Rules[WriteIdentity]):

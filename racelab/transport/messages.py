@@ -7,6 +7,13 @@
     abort-ack       prefill -> decode   posting is closed; `clean` if every posted write succeeded
     complete        decode -> prefill   the KV is committed, the source pages may go
 
+and, where decode pulls (each names the attempt for which the reference was `made_for`):
+
+    claim           decode -> prefill   may I read the pages of this reference?
+    claimed         prefill -> decode   yes, they are here (starts the grants); or the reference is stale
+    renew           decode -> prefill   I still wait to read them: begin the lease anew
+    release-source  decode -> prefill   I read no more; `clean` if every posted read succeeded
+
 A message names its sender's last event and clock, which makes it a causal edge of the history.
 """
 
@@ -16,7 +23,10 @@ from typing import Any
 
 import msgspec
 
-TYPES = ("reserve", "written", "failed", "abort", "abort-ack", "complete")
+TYPES = (
+    *("reserve", "written", "failed", "abort", "abort-ack", "complete"),
+    *("claim", "claimed", "renew", "release-source"),
+)
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -37,7 +37,11 @@ SYSTEM_LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1"
 
 @dataclass(frozen=True)
 class Write:
-    """One one-sided write: where it goes (`identity`) and which local bytes it takes."""
+    """One one-sided access: where its bytes go (`identity`), and which bytes they are.
+
+    A write takes local bytes, from `source_address` on. A read takes those of a peer: `reads_from` is its name,
+    `source_gen` the generation of its page, and `fingerprint` what its reference says that they are.
+    """
 
     identity: WriteIdentity
     source_address: int
@@ -45,6 +49,8 @@ class Write:
     fingerprint: str
     chunks: str | None = None
     """the fingerprints of its chunks (racelab.evidence.fingerprint)"""
+    source_gen: int | None = None
+    reads_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,10 @@ class Transport:
             self._path.unregister(address)
         self._regions.clear()
 
-    def use_gate(self, segment: str, announce: str) -> None:
-        """Where writes that a hold wants go, if the gate has a name, and where they are announced first."""
-        self._path.use_gate(segment)
+    def use_gate(self, segments: dict[str, str], announce: str) -> None:
+        """Where accesses that a hold wants go, by the segment that they aim at, if the gate has names of its own
+        for them, and where they are announced first."""
+        self._path.use_gate(segments)
         self._announcer = Announcer(announce)
 
     def peer_replaced(self, segment: str) -> None:
@@ -123,7 +130,8 @@ class Transport:
         self._path.peer_replaced(segment)
 
     def post(self, segment: str, writes: list[Write]) -> None:
-        """Submit writes of one attempt to a peer's segment, each on its lane; completions come from `poll`."""
+        """Submit writes to, or reads from, a peer's segment, of one attempt and each on its lane; completions
+        come from `poll`."""
         direct: list[Write] = []
         by_hold: dict[str, list[Write]] = {}
         for write in writes:
@@ -201,10 +209,7 @@ class Transport:
                 hlc=self._recorder.clock.tick(),
                 sender=self._recorder.instance,
             )
-        handles = [
-            engine.transfer_submit_write(segment, write.source_address, write.identity.address, write.identity.bytes)
-            for write in writes
-        ]
+        handles = [_started_transfer(engine, segment, write) for write in writes]
         self._batches.append(_Batch(batch, tuple(writes), engine, handles))
 
     def _record_post(self, write: Write, batch: str, lane: str) -> None:
@@ -225,7 +230,31 @@ class Transport:
             source_page=write.source_page,
             fingerprint=write.fingerprint,
             **({"chunks": write.chunks} if write.chunks is not None else {}),
+            **(of_a_read(write) if identity.op == "read" else {}),
         )
+
+
+def _started_transfer(engine: Any, segment: str, write: Write) -> int:
+    """A handle of its own for each access; 0 if the engine does not take it.
+
+    There is no call that submits one read: a batch of one has the same handle (tests/system/test_reads.py).
+    """
+    identity = write.identity
+    if identity.op == "read":
+        handle = engine.batch_transfer_async_read(segment, [identity.address], [identity.source], [identity.bytes])
+    else:
+        handle = engine.transfer_submit_write(segment, write.source_address, identity.address, identity.bytes)
+    return int(handle)
+
+
+def of_a_read(write: Write) -> dict[str, Any]:
+    """What `posted` says of a read beside what it says of a write."""
+    return {
+        "op": "read",
+        "source_instance": write.reads_from,
+        "source_gen": write.source_gen,
+        "source_address": write.identity.source,
+    }
 
 
 class OwnProcess:

@@ -9,7 +9,7 @@ records at rest what the kernel or the device counted beside what was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from racelab.errors import LabError
@@ -32,8 +32,8 @@ class WritePath(Protocol):
 
     gated_lane: str
 
-    def use_gate(self, segment: str) -> None:
-        """The gate's name, where the gate has one."""
+    def use_gate(self, segments: Mapping[str, str]) -> None:
+        """The gate's names, by the segments that they stand for, where the gate has names."""
 
     def forget_holds(self) -> None:
         """Lanes may be given to other holds."""
@@ -71,18 +71,18 @@ class TcpPath:
         self._start = start
         self._replaced: list[Any] = []
         self._regions: dict[int, int] = {}
-        self._gate_segment = ""
+        self._gate_segments: Mapping[str, str] = {}
         self._direct_bytes: dict[str, int] = {}
         self._data_ports: dict[str, int] = {}
 
-    def use_gate(self, segment: str) -> None:
-        self._gate_segment = segment
+    def use_gate(self, segments: Mapping[str, str]) -> None:
+        self._gate_segments = segments
 
     def forget_holds(self) -> None:
         pass
 
     def lane(self, hold: str, segment: str) -> tuple[Any, str]:
-        return self._engine, self._gate_segment
+        return self._engine, self._gate_segments[segment]
 
     def register(self, address: int, size: int) -> None:
         self._regions[address] = size
@@ -104,7 +104,7 @@ class TcpPath:
         self._data_ports.pop(segment, None)
 
     def goes_direct(self, segment: str, writes: Sequence[WriteIdentity]) -> Any:
-        size = sum(HEADER.size + write.bytes for write in writes)
+        size = sum(HEADER.size + (write.bytes if write.op == "write" else 0) for write in writes)
         self._direct_bytes[segment] = self._direct_bytes.get(segment, 0) + size
         return self._engine
 
@@ -145,7 +145,7 @@ class RdmaPath:
                 next="racelab doctor --cluster CLUSTER",
             )
 
-    def use_gate(self, segment: str) -> None:
+    def use_gate(self, segments: Mapping[str, str]) -> None:
         pass
 
     def forget_holds(self) -> None:

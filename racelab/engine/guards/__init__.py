@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from racelab.engine.guards.control import ApplyControl
 from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
+from racelab.engine.guards.leases import HonourClaim, LetLeaseLapse
 from racelab.engine.guards.local_work import AdvertisePages, PostUncomputed
 from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
 from racelab.engine.guards.policies import ALL_GUARDS, GUARDS, POLICIES
@@ -39,7 +40,9 @@ __all__ = [
     "FreePage",
     "Guard",
     "Guards",
+    "HonourClaim",
     "KeepWaiting",
+    "LetLeaseLapse",
     "PostChunk",
     "PostUncomputed",
     "PublishPages",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from racelab.engine.guards.control import ControlCarriesGeneration
 from racelab.engine.guards.endings import ReceiveWatchdog, TellPeerOfEnd
 from racelab.engine.guards.guard import Guard
+from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
 from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeGrant
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
 from racelab.engine.guards.publishing import PublishAfterCommit
@@ -25,6 +26,8 @@ _LEDGER: tuple[type[Guard], ...] = (
     ReceiveWatchdog,
     LocalWorkBeforeGrant,
     ComputeBeforePost,
+    ReferenceNamesGeneration,
+    RenewLease,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
@@ -44,7 +47,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "abort-notify": _ABORT_NOTIFY,
     "deferred-release": _DEFERRED_RELEASE,
     "hold-forever": (*_DEFERRED_RELEASE, "hold-without-end"),
-    "lease": (_KNOWS_ITS_OWN, "drain-before-free"),
+    "lease": (_KNOWS_ITS_OWN, "drain-before-free", "renew-lease"),
     "ledger": tuple(GUARDS),
 }
 """By name: `abort-notify` tells prefill to stop and frees at once; `deferred-release` waits for its
