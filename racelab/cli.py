@@ -92,13 +92,17 @@ def run(
     **_help(
         "Play scenarios under every policy, and with each guard taken away.",
         "racelab matrix",
-        "racelab matrix scenarios/late-write-after-timeout.yaml --dilemma",
+        "racelab matrix scenarios/late-write-after-timeout.yaml --runs 10 --json",
+        "racelab matrix --dilemma",
     )
 )
 def matrix(
     scenario: Annotated[list[Path] | None, typer.Argument(help="Scenarios; all that name a guard if left out.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help="Policies; all if left out.")] = None,
-    dilemma: Annotated[bool, typer.Option("--dilemma", help="Policies against the four specifications.")] = False,
+    dilemma: Annotated[
+        bool,
+        typer.Option("--dilemma", help="One counterexample: policies against the four specifications, with a picture."),
+    ] = False,
     target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
     cluster: ClusterName = "local",
     runs: Annotated[int, typer.Option(min=1, help="How often each cell; all must agree.")] = 1,
@@ -107,10 +111,10 @@ def matrix(
     json: Json = False,
 ) -> None:
     """Play scenarios against policies."""
-    from racelab.campaign.command import Asked, run_matrix
+    from racelab.campaign.command import Asked, run_dilemma, run_matrix
 
-    asked = Asked(scenario or [], policy or [], target, cluster, runs, seed, results, dilemma)
-    answer, code = run_matrix(asked, quiet=json)
+    asked = Asked(scenario or [], policy or [], target, cluster, runs, seed, results)
+    answer, code = (run_dilemma if dilemma else run_matrix)(asked, quiet=json)
     if json:
         _print_json(answer)
     raise typer.Exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,18 @@ import msgspec
 from rich.console import Console
 
 from racelab import documents, scenario
-from racelab.assembly import open_workbench
+from racelab.assembly import Workbench, open_workbench
+from racelab.campaign import dilemma
 from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders
+from racelab.errors import UsageError
 from racelab.lab import cluster
+from racelab.report.dilemma import figure
 from racelab.report.grid import page, spoilt_controls, table
-from racelab.results import new_folder
+from racelab.results import RunFolder, new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
 from racelab.targets import target
+from racelab.targets.target import Target
 
 
 @dataclass(frozen=True)
@@ -31,49 +37,90 @@ class Asked:
     runs: int
     seed: int
     results: Path
-    dilemma: bool
+
+    def policies_of(self, system: Target) -> list[str]:
+        """The policies to play, each of which the target has."""
+        policies = self.policies or list(system.policies)
+        for policy in policies:
+            system.guards(policy)
+        return policies
 
 
 def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Fill a matrix on one warm lab, keep it as JSON and as a page; the JSON object and the exit code."""
     system = target(asked.target)
-    policies = asked.policies or list(system.policies)
-    for policy in policies:
-        system.guards(policy)
-    scenarios = _scenarios(asked)
-    guards = system.policies[GUARDED] if not asked.dilemma else ()
-    where = cluster.load(asked.cluster)
+    policies = asked.policies_of(system)
+    scenarios = _loaded(asked.scenarios) or [each for each in _loaded(_ships()) if each.guard is not None]
+    wanted = list(orders(scenarios, policies, system.policies[GUARDED], asked.seed))
+    beside = list(controls(scenarios, policies, asked.seed))
     folder = new_folder(asked.results, "matrix")
-    wanted = list(orders(scenarios, policies, guards, asked.seed))
-    beside = [] if asked.dilemma else list(controls(scenarios, policies, asked.seed))
-    total = len(wanted) + len(beside)
-    console = Console(stderr=True)
-    with (
-        open_workbench(where, system, folder.logs) as bench,
-        console.status("", spinner="dots") as status,
-    ):
-        done: list[Cell] = []
-
-        def note(cell: Cell) -> None:
-            done.append(cell)
-            status.update(f"{len(done)}/{total}  {cell.scenario}  {cell.column}: {cell.verdict}")
-
-        status.update(f"0/{total}")
+    with _progress(asked, folder, len(wanted) + len(beside)) as (bench, note):
         matrix = fill(bench, wanted, asked.runs, note, beside)
-    title = "Every local-only policy breaks something" if asked.dilemma else "Scenarios against policies"
-    folder.text("matrix.html", page(matrix, title, specs=asked.dilemma))
-    answer = to_json(matrix) | {"run_dir": str(folder.path)}
-    folder.json("matrix.json", answer)
-    folder.link_latest()
+    folder.text("matrix.html", page(matrix, "Scenarios against policies"))
+    answer = _kept(folder, to_json(matrix))
     if not quiet:
-        show(matrix, asked.dilemma, str(folder.path / "matrix.html"))
+        show(matrix, str(folder.path / "matrix.html"))
     return answer, matrix.exit_code
 
 
-def _scenarios(asked: Asked) -> list[Scenario]:
-    paths = asked.scenarios or sorted(shipped("scenarios").glob("*.yaml"))
-    loaded = [scenario.build(documents.read(path)) for path in paths]
-    return loaded if asked.scenarios else [each for each in loaded if each.guard is not None]
+def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
+    """Play one scenario under every policy, keep the table and its picture; the JSON object and the exit code.
+
+    Raises:
+        UsageError: more than one scenario.
+    """
+    if len(asked.scenarios) > 1:
+        raise UsageError("a dilemma is of one counterexample", next="name one scenario, or none for the one that ships")
+    system = target(asked.target)
+    policies = asked.policies_of(system)
+    (played,) = _loaded(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)])
+    folder = new_folder(asked.results, "dilemma")
+    with _progress(asked, folder, len(policies)) as (bench, note):
+        matrix, rows = dilemma.compare(bench, played, policies, asked.seed, note)
+    picture = figure(rows)
+    folder.text("dilemma.svg", picture)
+    folder.text("matrix.html", page(matrix, "No policy without evidence keeps everything", specs=True, picture=picture))
+    answer = _kept(folder, to_json(matrix) | {"costs": {row.policy: row.cost for row in rows}})
+    if not quiet:
+        console = Console()
+        console.print(table(matrix, console.width, specs=True))
+        for row in rows:
+            console.print(f"{row.policy} keeps back at rest: {row.cost}")
+        console.print(f"picture  {folder.path / 'dilemma.svg'}", soft_wrap=True)
+    return answer, matrix.exit_code
+
+
+@contextmanager
+def _progress(asked: Asked, folder: RunFolder, total: int) -> Iterator[tuple[Workbench, Callable[[Cell], None]]]:
+    """A workbench, and a line on the terminal that says which cell was filled last."""
+    done = 0
+    console = Console(stderr=True)
+    with (
+        open_workbench(cluster.load(asked.cluster), target(asked.target), folder.logs) as bench,
+        console.status(f"0/{total}", spinner="dots") as status,
+    ):
+
+        def note(cell: Cell) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"{done}/{total}  {cell.scenario}  {cell.column}: {cell.verdict}")
+
+        yield bench, note
+
+
+def _kept(folder: RunFolder, answer: dict[str, Any]) -> dict[str, Any]:
+    answer |= {"run_dir": str(folder.path)}
+    folder.json("matrix.json", answer)
+    folder.link_latest()
+    return answer
+
+
+def _ships() -> list[Path]:
+    return sorted(shipped("scenarios").glob("*.yaml"))
+
+
+def _loaded(paths: list[Path]) -> list[Scenario]:
+    return [scenario.build(documents.read(path)) for path in paths]
 
 
 def to_json(matrix: Matrix) -> dict[str, Any]:
@@ -86,15 +133,14 @@ def to_json(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def show(matrix: Matrix, specs: bool, file: str) -> None:
+def show(matrix: Matrix, file: str) -> None:
     """Print the table and what follows from it."""
     console = Console()
-    console.print(table(matrix, console.width, specs=specs))
-    if not specs:
-        spoilt = spoilt_controls(matrix)
-        console.print(f"controls (no fault; held without reuse): {len(matrix.controls)}, not clean: {len(spoilt)}")
-        for line in spoilt:
-            console.print(f"  {line}")
-        console.print(f"guards whose removal no scenario notices: {', '.join(matrix.untested) or 'none'}")
-        console.print(f"scenarios that no single removal reproduces: {', '.join(matrix.redundant) or 'none'}")
+    console.print(table(matrix, console.width))
+    spoilt = spoilt_controls(matrix)
+    console.print(f"controls (no fault; held without reuse): {len(matrix.controls)}, not as expected: {len(spoilt)}")
+    for line in spoilt:
+        console.print(f"  {line}")
+    console.print(f"guards whose removal no scenario notices: {', '.join(matrix.untested) or 'none'}")
+    console.print(f"scenarios that no single removal reproduces: {', '.join(matrix.redundant) or 'none'}")
     console.print(f"page  {file}", soft_wrap=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from racelab.assembly import Order, Workbench
+from racelab.assembly import Order, Played, Workbench
 from racelab.campaign.controls import CONTROLS, control
 from racelab.scenario import Scenario
-from racelab.verdict import worst
+from racelab.verdict import Verdict, worst
 
 GUARDED = "ledger"
 CLEAN = "not-reproduced"
@@ -100,7 +100,10 @@ def fill(
 
 def play(bench: Workbench, order: Order, runs: int) -> Cell:
     """One cell: the first run's verdict, or the first that differs from it."""
-    verdicts = [bench.play(order).verdict for _ in range(runs)]
+    return _cell(order, [bench.play(order).verdict for _ in range(runs)])
+
+
+def _cell(order: Order, verdicts: list[Verdict]) -> Cell:
     odd = next((verdict for verdict in verdicts if verdict.verdict != verdicts[0].verdict), verdicts[0])
     return Cell(
         scenario=order.scenario.scenario,
@@ -114,6 +117,12 @@ def play(bench: Workbench, order: Order, runs: int) -> Cell:
         specs=dict(odd.specs),
         exit_code=worst([verdict.exit_code for verdict in verdicts] + ([] if odd is verdicts[0] else [1])),
     )
+
+
+def run_once(bench: Workbench, order: Order) -> tuple[Cell, Played]:
+    """One cell of one run, with the run."""
+    played = bench.play(order)
+    return _cell(order, [played.verdict]), played
 
 
 def as_control(cell: Cell, kind: str) -> Cell:

@@ -77,8 +77,8 @@ def spoilt_controls(matrix: Matrix) -> list[str]:
     return [f"{cell.scenario} ({cell.policy}): {cell.verdict}" for cell in matrix.controls if cell.exit_code]
 
 
-def page(matrix: Matrix, title: str, *, specs: bool = False) -> str:
-    """The same as HTML with inline style, for light, dark and print."""
+def page(matrix: Matrix, title: str, *, specs: bool = False, picture: str = "") -> str:
+    """The same as HTML with inline style, for light, dark and print; `picture` is an SVG to show above the table."""
     columns = list(dict.fromkeys(cell.column for cell in matrix.cells))
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "\n".join(
@@ -99,7 +99,7 @@ def page(matrix: Matrix, title: str, *, specs: bool = False) -> str:
         "table{border-collapse:collapse}th,td{padding:.5rem .75rem;border:1px solid var(--faint);text-align:left;"
         "vertical-align:top}td small{display:block;color:var(--soft)}.bad{background:var(--badbg);color:var(--bad)}"
         ".guard{background:var(--guardbg);color:var(--guard)}</style>"
-        f"<h1>{escape(title)}</h1><table><tr><th>scenario</th>{head}</tr>\n{body}\n</table>{notes}</html>\n"
+        f"<h1>{escape(title)}</h1>{picture}<table><tr><th>scenario</th>{head}</tr>\n{body}\n</table>{notes}</html>\n"
     )
 
 
