@@ -67,6 +67,10 @@ def _arming(step: Armed) -> Iterator[str]:
         yield f"only a write can be a {step.action}; a message can be held, dropped, delayed and duplicated"
     if isinstance(step, Hold) and step.payload is not None and step.message is not None:
         yield "only a write has a payload that can change: a message leaves as it was sent"
+    if step.action == "ghost" and step.payload not in (None, "at-hold"):
+        yield "a ghost's bytes are in the network: its payload is that of the hold"
+    if step.payload == "reread" and step.mechanism != "retransmission":
+        yield "bytes are read again by a retransmission, and by nothing else: give it 'mechanism: retransmission'"
     if isinstance(step, Duplicate) and step.write is not None:
         yield "only a message can be duplicated: a transport numbers its bytes, and takes none of them twice"
     if isinstance(step, Delay) and (wrong := delays.problem(step.ms)) is not None:

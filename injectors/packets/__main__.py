@@ -15,6 +15,7 @@ from injectors.verbs.build import build
 from injectors.verbs.gate import Gate
 from injectors.verbs.holds import Holds, Wanted, Watched
 from injectors.verbs.layout import ACTIONS, PAYLOADS
+from racelab.delays import Distribution
 
 LOOK_INTERVAL_S = 0.05
 """Between two looks at the rules' counters while something is expected to stop. It orders nothing: a write is said
@@ -39,7 +40,14 @@ class PacketGate(Gate):
         threading.Thread(target=self._look, daemon=True).start()
 
     def arm(
-        self, hold: str, match: dict[str, Any], count: int, action: str = "hold", payload: str = INJECTOR.payload
+        self,
+        hold: str,
+        match: dict[str, Any],
+        count: int,
+        action: str = "hold",
+        payload: str = INJECTOR.payload,
+        ms: Distribution | None = None,
+        seed: str = "",
     ) -> None:
         """Lose the first packet of the next `count` writes that agree, each time it is sent."""
         self.holds.arm(hold, match, count, action, payload)

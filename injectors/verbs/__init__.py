@@ -20,9 +20,9 @@ INJECTOR = Injector(
     payload="at-hold",
     transports=("rdma",),
     preloads=True,
-    actions=("hold", "ghost", "fail"),
+    actions=("hold", "ghost", "fail", "lose-completion", "delay", "pass"),
     only_simulated=("ghost",),
-    payloads=("at-hold", "at-release"),
+    payloads=("at-hold", "at-release", "reread"),
     mechanisms={
         "congestion": Mechanism(
             means=(

@@ -72,7 +72,7 @@ static void tell(struct request *request, enum ibv_wc_status status) {
         .wr_id = request->wr_id, .status = status, .qp_num = request->pair->number, .byte_len = (uint32_t)request->bytes,
         .opcode = request->wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE,
     };
-    owe(request->pair->withholding ? &request->pair->withheld : &owed, request->pair->qp->send_cq, &wc, 0);
+    owe(request->pair->withheld.first ? &request->pair->withheld : &owed, request->pair->qp->send_cq, &wc, 0, 0);
 }
 
 static void flush(struct pair *pair) {
@@ -199,6 +199,7 @@ static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
     struct pair *pair = pair_of(wc->qp_num);
     if (!pair) return 1;
     struct request *request = (struct request *)(uintptr_t)wc->wr_id;
+    uint64_t kept = 0;
     int shown = 1;
     if (take(&pair->flying, request)) {
         uint32_t heard = say(request, COMPLETED, wc->status);
@@ -211,7 +212,7 @@ static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
             into_error(pair);
         } else if (loses && !request->released) {
             say(request, WITHHELD, wc->status);
-            pair->withholding = request->watch;
+            kept = request->watch;
         }
         discard(request);
     }
@@ -219,11 +220,11 @@ static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
         say_pair(pair, IBV_QPS_ERR);
         flush(pair);
     }
-    if (shown && pair->withholding) {
-        owe(&pair->withheld, cq, wc, 0);
+    if (shown && (kept || pair->withheld.first)) {
+        owe(&pair->withheld, cq, wc, 0, kept);
         shown = 0;
     }
-    if (!pair->queue.first && !pair->flying.first && !pair->withholding) watch_pair(pair, 0);
+    unwatch_pair(pair);
     return shown;
 }
 
@@ -263,22 +264,31 @@ static int gate_poll(struct ibv_cq *cq, int entries, struct ibv_wc *wc) {
 
 /* -- commands; the lock is held */
 
-static void show_withheld(struct pair *pair, int lost) {
-    struct message told = {
-        .kind = REQUEST, .watch = pair->withholding, .queue_pair = pair->number, .state = lost ? LOST : TOLD,
-    };
-    enum ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
-    link_send(&gate, &told);
-    pair->withholding = 0;
-    for (struct owed *one; (one = pair->withheld.first); free(one)) {
+/* What was kept back for a watch is shown, with what stood behind it; or is lost, and then so is all behind it. */
+static void show_withheld(struct pair *pair, uint64_t watch, int lost) {
+    enum ibv_wc_status status = IBV_WC_SUCCESS;
+    int mine = 0;
+    for (struct owed *one = pair->withheld.first; one; one = one->next) {
+        if (one->watch == watch && !mine++ && lost) status = IBV_WC_RETRY_EXC_ERR;
+        if (one->watch == watch || (status && one->watch)) {
+            struct message told = {
+                .kind = REQUEST, .watch = one->watch, .queue_pair = pair->number, .state = lost ? LOST : TOLD,
+            };
+            put_name(&told, pair->qp->context);
+            link_send(&gate, &told);
+            one->watch = 0;
+        }
+        if (status) one->wc.status = status;
+        if (status) status = IBV_WC_WR_FLUSH_ERR;
+    }
+    if (!mine) return;
+    for (struct owed *one; (one = pair->withheld.first) && !one->watch; free(one)) {
         pair->withheld.first = one->next;
-        if (lost) one->wc.status = status;
-        status = IBV_WC_WR_FLUSH_ERR;
-        owe(&owed, one->cq, &one->wc, 1);
+        owe(&owed, one->cq, &one->wc, 1, 0);
         __atomic_sub_fetch(&busy, 1, __ATOMIC_RELAXED);
     }
     if (lost) into_error(pair);
-    if (!pair->queue.first && !pair->flying.first) watch_pair(pair, 0);
+    unwatch_pair(pair);
 }
 
 static void mark(const struct list *list, uint64_t watch, int lost) {
@@ -289,11 +299,11 @@ static void mark(const struct list *list, uint64_t watch, int lost) {
 static void let_go(uint64_t watch, int lost) {
     for (int i = 0; i < BUCKETS; i++)
         for (struct pair *pair = pairs[i]; pair; pair = pair->next) {
-            if (pair->withholding == watch) show_withheld(pair, lost);
+            show_withheld(pair, watch, lost);
             mark(&pair->queue, watch, lost);
             mark(&pair->flying, watch, lost); /* whose completion was to be kept back and has not come yet */
             pump(pair, NULL);
-            if (!pair->queue.first && !pair->flying.first && !pair->withholding) watch_pair(pair, 0);
+            unwatch_pair(pair);
         }
     for (struct request *request = ghosts.first, *next; request; request = next) {
         next = request->next;
@@ -309,40 +319,18 @@ static void let_go(uint64_t watch, int lost) {
     }
 }
 
-static void forget_watch(uint64_t id) {
-    for (struct watch **at = &watches; *at;) {
-        struct watch *watch = *at;
-        if (id && watch->id != id) {
-            at = &watch->next;
-            continue;
-        }
-        *at = watch->next;
-        free(watch);
-        __atomic_sub_fetch(&busy, 1, __ATOMIC_RELAXED);
-    }
-}
-
-static uint64_t stopped(void) {
-    uint64_t count = 0;
-    for (struct request *ghost = ghosts.first; ghost; ghost = ghost->next) count++;
-    for (int i = 0; i < BUCKETS; i++)
-        for (struct pair *pair = pairs[i]; pair; pair = pair->next) {
-            if (pair->withholding) count++;
-            for (struct request *request = pair->queue.first; request; request = request->next) count++;
-        }
-    return count;
-}
-
 static void obey(const struct message *command) {
     struct message answer = {.kind = ANSWER, .ticket = command->ticket};
     pthread_mutex_lock(&lock);
-    if (command->kind == WATCH && (command->state > FOLLOW || (command->state == GHOST && !late_write))) {
+    int impossible = command->state > FOLLOW || command->number > REREAD ||
+                     (command->state == GHOST && (!late_write || command->number != AT_HOLD));
+    if (command->kind == WATCH && impossible) {
         answer.status = EOPNOTSUPP; /* behind a real device a packet cannot be kept back */
     } else if (command->kind == WATCH) {
         struct watch *watch = calloc(1, sizeof *watch), **last = &watches;
         *watch = (struct watch){
             .id = command->watch, .address = command->address, .bytes = command->bytes, .left = command->bytes,
-            .action = command->state, .payload = command->state == GHOST ? AT_HOLD : command->number,
+            .action = command->state, .payload = command->number,
         };
         while (*last) last = &(*last)->next;
         *last = watch;
@@ -428,7 +416,6 @@ static void lose(struct pair *pair) {
     for (struct request *request; (request = pair->flying.first); discard(request)) take(&pair->flying, request);
     forget_owed(&owed, pair->number);
     forget_owed(&pair->withheld, pair->number);
-    pair->withholding = 0;
     watch_pair(pair, 0);
 }
 

@@ -17,6 +17,7 @@ from injectors.verbs.build import Built
 from injectors.verbs.holds import Holds, Wanted, Watched
 from injectors.verbs.layout import ACTIONS, MOVES, OPCODES, PAYLOADS, STATES, Kind, Message
 from injectors.verbs.processes import Process, Processes
+from racelab import delays
 from racelab.errors import LabError
 from racelab.transport.lanes import acknowledge, read_announcement
 from racelab.transport.softhca import FABRIC_VARIABLE, Fabric
@@ -44,7 +45,7 @@ class Gate:
 
     def new_holds(self) -> Holds:
         """What this gate holds; a gate that stops writes elsewhere has others."""
-        return Holds(self.recorder)
+        return Holds(self.recorder, self.later)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -93,12 +94,30 @@ class Gate:
         }
 
     def arm(
-        self, hold: str, match: dict[str, Any], count: int, action: str = "hold", payload: str = INJECTOR.payload
+        self,
+        hold: str,
+        match: dict[str, Any],
+        count: int,
+        action: str = "hold",
+        payload: str = INJECTOR.payload,
+        ms: delays.Distribution | None = None,
+        seed: str = "",
     ) -> None:
         """Stop the next `count` writes that agree; `action` and `payload` as in `layout`."""
-        if action not in ACTIONS or payload not in PAYLOADS:
+        if action not in ACTIONS or payload not in PAYLOADS or (action == "ghost" and payload != INJECTOR.payload):
             raise LabError(f"the verbs gate knows no {action!r} with payload {payload!r}")
-        self.holds.arm(hold, match, count, action, payload)
+        self.holds.arm(hold, match, count, action, payload, delays.draws(ms, seed) if ms is not None else None)
+
+    def later(self, delay_ms: float, write: Watched) -> None:
+        """Let a write go on once so many ms are over."""
+        timer = threading.Timer(delay_ms / 1e3, self._go_on, [write])
+        timer.daemon = True
+        timer.start()
+
+    def _go_on(self, write: Watched) -> None:
+        if self.holds.due(write):
+            with suppress(LabError):  # the process has ended, and what it held with it
+                self.processes.named(write.sender).command(Kind.RELEASE, watch=write.watch)
 
     def _let_go(self, hold: str, how: str) -> list[str]:
         going = self.holds.let_go(hold, how)

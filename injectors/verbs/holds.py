@@ -7,7 +7,7 @@ its bytes have stopped, and has landed once all of them were acknowledged by the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Watched:
     watch: int
     stopped_bytes: int = 0
     landed_bytes: int = 0
+    withheld_bytes: int = 0
     held: bool = False
     let_go: str | None = None
     over: bool = False
@@ -41,6 +42,7 @@ class Watched:
 class _Hold:
     action: str
     payload: str
+    delays: Iterator[float] | None = None
     open: bool = True
     writes: list[Watched] = field(default_factory=list)
 
@@ -54,8 +56,12 @@ class Holds:
 
     gate = "verbs"
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, later: Callable[[float, Watched], None] = lambda delay_ms, write: None
+    ) -> None:
+        """`later` is to call `due` for a write that is delayed, once so many ms are over."""
         self._recorder = recorder
+        self._later = later
         self._lock = threading.Lock()
         self._lanes = Lanes()
         self._holds: dict[str, _Hold] = {}
@@ -64,20 +70,28 @@ class Holds:
 
     # -- the conductor's commands
 
-    def arm(self, hold: str, match: Mapping[str, Any], count: int, action: str, payload: str) -> None:
+    def arm(
+        self,
+        hold: str,
+        match: Mapping[str, Any],
+        count: int,
+        action: str,
+        payload: str,
+        delays: Iterator[float] | None = None,
+    ) -> None:
         """Stop the next `count` announced writes that agree with `match`."""
         with self._lock:
             if any(not write.over for write in self._writes(hold) if write.held):
                 raise LabError(f"hold {hold!r} still holds writes of before")
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
-            self._holds[hold] = _Hold(action, payload)
+            self._holds[hold] = _Hold(action, payload, delays)
             self._recorder.record("armed", hold=hold, gate=self.gate, match=dict(match), count=count)
 
     def let_go(self, hold: str, how: str) -> list[Watched]:
         """End a hold: its rule ends, and what it has stopped is to be told `how` (release or drop).
 
-        A write that is watched and has not come yet passes.
+        A write that is watched and has not come yet passes. What is delayed goes by itself.
         """
         with self._lock:
             if hold not in self._holds:
@@ -86,11 +100,28 @@ class Holds:
             self._lanes.disarm(hold)
             self._holds[hold].open = False
             going = [write for write in self._writes(hold) if write.let_go is None and not write.over]
+            if self._holds[hold].delays is not None:
+                going = [write for write in going if not write.held]
             for write in going:
                 write.let_go = how
-                if how == "release" and write.held:
+                if write.held and self._loses_completion(write):
+                    # before its process can be told: what it does then comes after this
+                    self._end(write, "told", **{"as": "completed" if how == "release" else "lost"})
+                elif how == "release" and write.held:
                     self._record("released", write)
             return going
+
+    def due(self, write: Watched) -> bool:
+        """The delay of a write is over: whether it is to go on now."""
+        with self._lock:
+            if write.let_go is not None or write.over:
+                return False
+            write.let_go = "release"
+            self._record("released", write)
+            return True
+
+    def _loses_completion(self, write: Watched) -> bool:
+        return self._holds[write.hold].action == "lose-completion"
 
     def reset(self, incarnation: int) -> dict[str, Any]:
         """Begin an incarnation: no rules, no watches. What has stopped and is not over is named."""
@@ -133,26 +164,44 @@ class Holds:
         """What has stopped in a process ends with it."""
         with self._lock:
             for write in self._watched.values():
-                if write.sender == name and write.stopped_bytes and not write.over:
-                    if write.let_go:
-                        self._end(write, "unlanded", why=f"{name} has ended, and perhaps the request with it")
-                    else:  # before the doorbell: it never left
-                        self._end(write, "dropped", fenced=f"{name} has ended, and its queue pair with it")
+                if write.sender != name or write.over:
+                    continue
+                if write.landed_bytes:
+                    write.over = True  # and nobody is left to be told
+                elif write.stopped_bytes and write.let_go:
+                    self._end(write, "unlanded", why=f"{name} has ended, and perhaps the request with it")
+                elif write.stopped_bytes:  # before the doorbell: it never left
+                    self._end(write, "dropped", fenced=f"{name} has ended, and its queue pair with it")
 
     # -- the moves; the lock is held
 
     def _queued(self, write: Watched, message: Message) -> None:
         write.stopped_bytes += message.size
-        if write.stopped_bytes >= write.identity.bytes and not write.held:
-            write.held = True
-            action = self._holds[write.hold].action
-            self._record("held", write, **({"action": action} if action != "hold" else {}))
+        if self._loses_completion(write) or write.stopped_bytes < write.identity.bytes or write.held:
+            return
+        hold = self._holds[write.hold]
+        if hold.action == "pass":
+            self._record("passed", write)
+            return
+        write.held = True
+        about: dict[str, Any] = {"action": hold.action} if hold.action != "hold" else {}
+        if hold.delays is not None:
+            about["delay_ms"] = next(hold.delays)
+        self._record("held", write, **about)
+        if hold.delays is not None:
+            self._later(about["delay_ms"], write)
 
     def _completed(self, write: Watched, message: Message) -> None:
         if message.status == 0:
             self._land(write, message.size)
-        elif self._holds[write.hold].action == "hold" and write.let_go != "drop":
+        elif self._holds[write.hold].action in ("hold", "delay", "pass") and write.let_go != "drop":
             self._end(write, "unlanded", why=STATUSES.get(message.status, f"status {message.status}"))
+
+    def _withheld(self, write: Watched, message: Message) -> None:
+        write.withheld_bytes += message.size
+        if write.withheld_bytes >= write.identity.bytes and not write.held:
+            write.held = True
+            self._record("withheld", write)
 
     def _late(self, write: Watched, message: Message) -> None:
         if message.status == 0:
@@ -171,7 +220,11 @@ class Holds:
 
     def _land(self, write: Watched, size: int) -> None:
         write.landed_bytes += size
-        if write.landed_bytes >= write.identity.bytes:
+        if write.landed_bytes < write.identity.bytes:
+            return
+        if self._loses_completion(write) and write.let_go is None:
+            self._record("landed", write, code=0)
+        else:
             self._end(write, "landed", code=0)
 
     def _end(self, write: Watched, kind: str, **data: Any) -> None:
@@ -195,6 +248,7 @@ class Holds:
             bytes=identity.bytes,
             layer=identity.layer,
             chunk=identity.chunk,
+            **({"rank": identity.rank} if identity.rank is not None else {}),
             **data,
         )
 

@@ -29,8 +29,9 @@ class Kind(IntEnum):
 MOVES = {1: "queued", 2: "doorbell", 3: "completed", 4: "flushed", 5: "lost", 6: "withheld", 7: "told", 8: "late"}
 """What becomes of a work request, as link.h numbers it."""
 
-ACTIONS = {"hold": 0, "ghost": 1, "lose-completion": 2, "fail": 3, "follow": 4}
-PAYLOADS = {"at-hold": 0, "at-release": 1}
+ACTIONS = {"hold": 0, "ghost": 1, "lose-completion": 2, "fail": 3, "follow": 4, "pass": 4, "delay": 0}
+"""What the gate in a process is told: what passes is followed, and a delay is a hold that this side ends."""
+PAYLOADS = {"at-hold": 0, "at-release": 1, "reread": 2}
 
 STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR", 100: "DESTROYED"}
 """Of a queue pair: enum ibv_qp_state, and its end."""

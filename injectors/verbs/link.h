@@ -44,7 +44,9 @@ enum move {
 };
 
 enum action { HOLD = 0, GHOST, LOSE_COMPLETION, FAIL, FOLLOW /* held elsewhere: reported, and never stopped */ };
-enum payload { AT_HOLD = 0, AT_RELEASE };
+/* REREAD: a retransmission reads the source again. What it was at the hold went out and was lost, so what lands is as
+ * with AT_RELEASE; inline data is the device's own copy either way, and a ghost has nobody to retransmit it. */
+enum payload { AT_HOLD = 0, AT_RELEASE, REREAD };
 enum { DESTROYED = 100 };
 
 struct message {

@@ -41,6 +41,7 @@ struct list {
 
 struct owed { /* a completion that the gate makes or has kept back */
     struct owed *next;
+    uint64_t watch; /* kept back for this one, and not only behind one that is */
     int first; /* kept back: older than what the device still has */
     struct ibv_cq *cq;
     uint32_t queue_pair;
@@ -59,8 +60,7 @@ struct pair {
     int watched;            /* something was stopped here and not all of it is over */
     struct list queue;      /* not handed to the device yet */
     struct list flying;     /* handed over under `wr_id` = its own address */
-    uint64_t withholding;   /* the watch whose completion is kept back, and with it all that follow */
-    struct owed_list withheld;
+    struct owed_list withheld; /* completions that are kept back, and all that came after the first of them */
 };
 
 struct origin { /* a device's own functions */
@@ -124,9 +124,10 @@ static int take(struct list *list, const struct request *request) {
     return 0;
 }
 
-static void owe(struct owed_list *list, struct ibv_cq *cq, const struct ibv_wc *wc, int first) {
+static void owe(struct owed_list *list, struct ibv_cq *cq, const struct ibv_wc *wc, int first, uint64_t watch) {
     struct owed *one = calloc(1, sizeof *one);
     one->first = first;
+    one->watch = watch;
     one->cq = cq;
     one->queue_pair = wc->qp_num;
     one->wc = *wc;
@@ -161,6 +162,36 @@ static void watch_pair(struct pair *pair, int on) {
     if (pair->watched == on) return;
     pair->watched = on;
     __atomic_add_fetch(&busy, on ? 1 : -1, __ATOMIC_RELAXED);
+}
+
+/* Once nothing of it is stopped, under way or kept back. */
+static void unwatch_pair(struct pair *pair) {
+    if (!pair->queue.first && !pair->flying.first && !pair->withheld.first) watch_pair(pair, 0);
+}
+
+static void forget_watch(uint64_t id) {
+    for (struct watch **at = &watches; *at;) {
+        struct watch *watch = *at;
+        if (id && watch->id != id) {
+            at = &watch->next;
+            continue;
+        }
+        *at = watch->next;
+        free(watch);
+        __atomic_sub_fetch(&busy, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Requests and completions that are stopped, for a lab that is about to be used again. */
+static uint64_t stopped(void) {
+    uint64_t count = 0;
+    for (struct request *ghost = ghosts.first; ghost; ghost = ghost->next) count++;
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct pair *pair = pairs[i]; pair; pair = pair->next) {
+            if (pair->withheld.first) count++;
+            for (struct request *request = pair->queue.first; request; request = request->next) count++;
+        }
+    return count;
 }
 
 static void discard(struct request *request) {

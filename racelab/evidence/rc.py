@@ -200,7 +200,7 @@ class ReliableConnections:
         for group in (pair.waiting, pair.flying, pair.ghosts):
             group.pop(event.data["n"], None)
         if event.data["n"] == 0:
-            pair.withheld = 0
+            pair.withheld = max(pair.withheld - 1, 0)
 
     def _withheld(self, event: Event, pair: _QueuePair) -> None:
         pair.withheld += 1
@@ -208,7 +208,7 @@ class ReliableConnections:
     def _told(self, event: Event, pair: _QueuePair) -> None:
         if not pair.withheld:
             raise Illegal(f"queue pair {event.data['qp']} is told of a completion that nobody kept back")
-        pair.withheld = 0
+        pair.withheld -= 1
 
     # -- landings
 

@@ -138,6 +138,10 @@ ILLEGAL = {
     "a state that cannot follow": (script().pair("prefill", HERE, "RTR", THERE), "goes from RTS to RTR"),
     "a request on no queue pair": (script().move(1, "queued", qp=77), "which there is not"),
     "a completion told that nobody kept back": (script().moves((0, "told")), "nobody kept back"),
+    "a completion told twice": (
+        script().moves((1, "queued"), (1, "doorbell"), (1, "completed"), (1, "withheld"), (0, "told"), (0, "told")),
+        "nobody kept back",
+    ),
 }
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from racelab import scenario
+from racelab.abilities import check_mechanisms
 from racelab.assembly import Order, Workbench
+from racelab.errors import UsageError
 from racelab.evidence import history
-from racelab.registry import checkers
+from racelab.registry import checkers, injectors
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
 from racelab.verdict import judge
@@ -17,7 +19,11 @@ from racelab.verdict import judge
 
 def _for_this_cluster(path: Path) -> bool:
     """Some actions need a gate of another transport (tests/system/test_softhca.py plays those)."""
-    return all(hold.action == "hold" for hold in scenario.load(path).holds().values())
+    try:
+        check_mechanisms(scenario.load(path), [each for each in injectors() if each.serves("tcp")])
+    except UsageError:
+        return False
+    return True
 
 
 ALL = sorted(shipped("scenarios").glob("*.yaml")) + sorted(shipped("scenarios", "counterexamples").glob("*.yaml"))

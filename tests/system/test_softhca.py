@@ -14,7 +14,8 @@ import pytest
 from processes import left_since, look
 
 from racelab import scenario
-from racelab.assembly import Order, Workbench, check_mechanisms, open_workbench
+from racelab.abilities import check_mechanisms
+from racelab.assembly import Order, Workbench, open_workbench
 from racelab.campaign.ladder import climb
 from racelab.doctor import diagnose, write_into_another_process
 from racelab.errors import UsageError
@@ -181,9 +182,91 @@ def test_a_write_that_fails_is_sent_again_and_harms_nobody(rdma: Workbench) -> N
     assert next(each for each in played.verdict.injections if each.id == "g1").state == "confirmed"
 
 
+HEAD = """\
+scenario: small
+about: One action.
+requests: {r1: {prompt-tokens: 25}, r2: {prompt-tokens: 25}}
+steps:
+"""
+
+ACTIONS = {
+    "a completion that comes late": (
+        """
+- hold: {id: s, write: {request: r1}, count: 4, action: lose-completion}
+- submit: r1
+- await: {event: held, hold: s}
+- advance: 10000
+- await: {event: timed-out, request: r1}
+- release: s
+""",
+        "lose-completion",
+    ),
+    "a control": (
+        """
+- pass: {id: s, write: {request: r1}, count: 4}
+- submit: r1
+- await: {event: finished, request: r1}
+""",
+        "pass",
+    ),
+    "a delay": (
+        """
+- delay: {id: s, write: {request: r1}, count: 4, ms: {uniform: [2, 6]}}
+- submit: r1
+- await: {event: finished, request: r1}
+""",
+        "delay",
+    ),
+    "a retransmission": (
+        """
+- hold: {id: s, write: {request: r1}, count: 4, payload: reread, mechanism: retransmission}
+- submit: r1
+- await: {event: held, hold: s}
+- release: s
+- await: {event: finished, request: r1}
+""",
+        "release",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_of_the_verbs_gate_is_certified(rdma: Workbench, name: str) -> None:
+    steps, action = ACTIONS[name]
+    played = rdma.play(Order(scenario.loads(HEAD + steps), "ledger"))
+    assert played.failure is None
+    (certificate,) = played.verdict.injections
+    assert (certificate.action, certificate.state) == (action, "confirmed"), certificate.why
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+
+
+def test_a_retransmission_carries_what_the_source_holds_by_then(rdma: Workbench) -> None:
+    """r1 is given up and its source pages go to r2: what lands on r1's pages is r2's."""
+    steps = """
+- hold: {id: s, write: {request: r1}, count: 2, payload: reread, mechanism: retransmission}
+- submit: r1
+- await: {event: held, hold: s}
+- advance: 10000
+- await: {event: attempt-ended, request: r1}
+- submit: r2
+- await: {event: finished, request: r2}
+- release: s
+"""
+    played = rdma.play(Order(scenario.loads(HEAD.replace("25", "17") + steps), "eager"))
+    (certificate,) = played.verdict.injections
+    assert certificate.state == "confirmed", certificate.why
+    posted = {event.data["write"]: event for event in played.history.by_kind["posted"]}
+    of_r2 = {event.data["fingerprint"] for event in posted.values() if event.request == "r2"}
+    looks = [event for event in played.history.by_kind["look"] if event.data["why"] == "after-landing"]
+    assert len(looks) == 2
+    for look_at in looks:
+        assert look_at.data["fingerprint"] != posted[look_at.data["write"]].data["fingerprint"]
+        assert look_at.data["fingerprint"] in of_r2
+
+
 def test_what_a_gate_cannot_do_is_refused_before_anything_starts() -> None:
     wire = [injector for injector in injectors() if injector.serves("tcp")]
-    with pytest.raises(UsageError, match="gate wire knows no ghost"):
+    with pytest.raises(UsageError, match="gate wire knows no mechanism 'rail-failover'"):
         check_mechanisms(wanted("ghost-write-after-retry"), wire)
 
 
@@ -208,7 +291,9 @@ def test_a_rung_that_cannot_do_it_says_why(tmp_path: Path) -> None:
     file = shipped("scenarios", "ghost-write-after-retry.yaml")
     rungs, code = climb(scenario.load(file), ["ledger"], seed=0, results=tmp_path, given=str(file), rungs=("local",))
     assert code == 0
-    assert [(rung.verdict, rung.missing) for rung in rungs] == [(None, "hold g1: gate wire knows no ghost")]
+    assert [(rung.verdict, rung.missing) for rung in rungs] == [
+        (None, "hold g1: gate wire knows no mechanism 'rail-failover'")
+    ]
 
 
 def test_the_command_leaves_nothing_behind(ready: None, root: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_each_byte_of_a_watch_stops_once(driven: Driven) -> None:
     assert driven.ask("peek 0 64") == "7"
 
 
-@pytest.mark.parametrize(("payload", "lands"), [("at-hold", "7"), ("at-release", "99")])
+@pytest.mark.parametrize(("payload", "lands"), [("at-hold", "7"), ("at-release", "99"), ("reread", "99")])
 def test_what_a_late_write_carries(driven: Driven, payload: str, lands: str) -> None:
     watch(driven, 1, 0, 64, payload=payload)
     post(driven, "0 0 64 7 s")
@@ -157,8 +157,9 @@ def test_what_a_late_write_carries(driven: Driven, payload: str, lands: str) -> 
     assert driven.ask("peek 0 64") == lands
 
 
-def test_inline_data_is_kept_whatever_the_payload(driven: Driven) -> None:
-    watch(driven, 1, 0, 32, payload="at-release")
+@pytest.mark.parametrize("payload", ["at-release", "reread"])
+def test_inline_data_is_kept_whatever_the_payload(driven: Driven, payload: str) -> None:
+    watch(driven, 1, 0, 32, payload=payload)
     post(driven, "0 0 32 7 si")
     assert driven.ask("fill 99") == "0"
     driven.process.command(Kind.RELEASE, watch=1)
@@ -237,6 +238,33 @@ def test_a_lost_completion_holds_back_those_behind_it(driven: Driven) -> None:
     assert driven.ask("poll 2") == f"1:{SUCCESS} 2:{SUCCESS}"
 
 
+def test_several_lost_completions_of_a_queue_pair_are_shown_each_by_its_own_release(driven: Driven) -> None:
+    for number in (1, 2, 3):
+        watch(driven, number, number * 64, 64, action="lose-completion")
+        post(driven, f"0 {number * 64} 64 {number} s")
+    post(driven, "0 256 64 9 s")
+    assert driven.ask("poll 1") == ""
+    assert driven.ask("peek 64 256") == "1 2 3 9"
+    driven.process.command(Kind.RELEASE, watch=2)  # the order of a queue pair: it waits for the first
+    assert driven.ask("poll 1") == ""
+    driven.process.command(Kind.RELEASE, watch=1)
+    assert driven.ask("poll 2") == f"1:{SUCCESS} 2:{SUCCESS}"
+    driven.process.command(Kind.DROP, watch=3)
+    assert driven.ask("poll 2") == f"3:{RETRIES} 4:{FLUSHED}"
+    assert {watched: move for move, watched, _ in driven.moves() if watched} == {1: "told", 2: "told", 3: "lost"}
+    assert driven.process.command(Kind.FORGET).number == 0
+
+
+def test_a_lost_completion_takes_the_others_behind_it_along(driven: Driven) -> None:
+    for number in (1, 2):
+        watch(driven, number, number * 64, 64, action="lose-completion")
+        post(driven, f"0 {number * 64} 64 {number} s")
+    assert driven.ask("poll 1") == ""
+    driven.process.command(Kind.DROP, watch=1)
+    assert driven.ask("poll 2") == f"1:{RETRIES} 2:{FLUSHED}"
+    assert {watched: move for move, watched, _ in driven.moves() if watched} == {1: "lost", 2: "lost"}
+
+
 @pytest.mark.parametrize(("end", "told"), [("state 0 error", True), ("state 0 reset", False), ("destroy 0", False)])
 def test_a_held_write_ends_with_its_queue_pair(driven: Driven, end: str, told: bool) -> None:
     watch(driven, 1, 0, 64)
@@ -291,6 +319,14 @@ def test_sixty_four_at_once_go_in_any_order_of_their_releases(driven: Driven) ->
 def test_an_action_that_it_cannot_do_is_refused(driven: Driven) -> None:
     with pytest.raises(LabError, match="refuses WATCH"):
         driven.process.command(Kind.WATCH, watch=1, address=driven.target, size=64, state=99)
+    with pytest.raises(LabError, match="refuses WATCH"):
+        driven.process.command(Kind.WATCH, watch=1, address=driven.target, size=64, number=99)
+
+
+@pytest.mark.parametrize("payload", ["at-release", "reread"])
+def test_a_ghost_has_the_bytes_of_when_it_left(driven: Driven, payload: str) -> None:
+    with pytest.raises(LabError, match="refuses WATCH"):
+        watch(driven, 1, 0, 64, action="ghost", payload=payload)
 
 
 @pytest.fixture

@@ -38,8 +38,9 @@ def armed(holds: Holds, action: str = "hold", size: int = SLICE) -> Watched:
     return watched
 
 
-def move(holds: Holds, watched: Watched, word: str, size: int = SLICE, status: int = 0) -> None:
-    holds.moved(Message(Kind.REQUEST, watch=watched.watch, state=NUMBERS[word], size=size, status=status))
+def move(holds: Holds, watched: Watched, word: str, size: int = SLICE, status: int = 0, pair: int = 1) -> None:
+    state = NUMBERS[word]
+    holds.moved(Message(Kind.REQUEST, watch=watched.watch, state=state, size=size, status=status, queue_pair=pair))
 
 
 def kinds(events: list[Event]) -> list[str]:
@@ -132,3 +133,61 @@ def test_a_reset_names_what_is_still_held(holds: Holds) -> None:
 def test_a_hold_that_nobody_armed(holds: Holds) -> None:
     with pytest.raises(LabError, match="no hold 'nope' at the verbs gate"):
         holds.let_go("nope", "release")
+
+
+def test_a_completion_is_kept_back_once_all_of_a_write_has_landed(holds: Holds, events: list[Event]) -> None:
+    watched = armed(holds, "lose-completion", size=2 * SLICE)
+    for pair in (1, 2):
+        for word in ("queued", "doorbell", "completed", "withheld"):
+            assert "withheld" not in kinds(events)
+            move(holds, watched, word, pair=pair)
+    assert kinds(events) == ["armed", "landed", "withheld"]
+    assert holds.reset(2)["held"] == ["w1"]
+    assert holds.let_go("h1", "release") == [watched]
+    for pair in (1, 2):
+        move(holds, watched, "told", pair=pair)
+    assert kinds(events) == ["armed", "landed", "withheld", "told"]
+    assert (events[-1].kind, events[-1].data["as"]) == ("told", "completed")
+    assert holds.reset(3)["held"] == []
+
+
+def test_a_completion_that_is_dropped_is_told_as_a_loss(holds: Holds, events: list[Event]) -> None:
+    watched = armed(holds, "lose-completion")
+    for word in ("queued", "doorbell", "completed", "withheld"):
+        move(holds, watched, word)
+    holds.let_go("h1", "drop")
+    move(holds, watched, "lost", status=12)
+    assert kinds(events) == ["armed", "landed", "withheld", "told"]
+    assert events[-1].data["as"] == "lost"
+
+
+def test_a_completion_that_came_after_the_hold_was_over_is_none_of_its(holds: Holds, events: list[Event]) -> None:
+    watched = armed(holds, "lose-completion")
+    move(holds, watched, "queued")
+    holds.let_go("h1", "release")
+    move(holds, watched, "completed")
+    assert kinds(events) == ["armed", "landed"]
+    assert holds.reset(2)["held"] == []
+
+
+def test_a_delayed_write_goes_when_its_time_has_come_and_not_before(events: list[Event]) -> None:
+    waiting: list[tuple[float, Watched]] = []
+    holds = Holds(Recorder("verbs", sink=events.append), lambda delay_ms, write: waiting.append((delay_ms, write)))
+    holds.arm("h1", {"request": "r1"}, 1, "delay", "at-hold", iter([7.5]))
+    ((watched, _, _),) = holds.announce("prefill", [write()])
+    move(holds, watched, "queued")
+    assert waiting == [(7.5, watched)]
+    assert holds.let_go("h1", "release") == []
+    assert holds.due(watched)
+    assert not holds.due(watched)
+    move(holds, watched, "completed")
+    assert kinds(events) == ["armed", "held", "released", "landed"]
+    assert events[1].data["delay_ms"] == 7.5
+
+
+def test_a_control_passes_and_lands(holds: Holds, events: list[Event]) -> None:
+    watched = armed(holds, "pass")
+    for word in ("queued", "doorbell", "completed"):
+        move(holds, watched, word)
+    assert kinds(events) == ["armed", "passed", "landed"]
+    assert holds.let_go("h1", "release") == []
