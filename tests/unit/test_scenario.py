@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from racelab import scenario
@@ -221,6 +221,7 @@ steps = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     lab=st.builds(Lab, decode_pages=st.integers(2, 9), request_timeout_ms=st.integers(1, 99_999)),
     first=holds,
@@ -241,6 +242,7 @@ def test_any_scenario_dumps_and_loads_equal(
     assert msgspec.json.decode(msgspec.json.encode(made), type=Scenario) == made
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_crashes_the_reader(text: str) -> None:
     with contextlib.suppress(DocumentError):
