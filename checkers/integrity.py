@@ -17,6 +17,7 @@ from checkers.consumers import ARRIVED, Sight, Sources, consumptions
 from checkers.late_writes import writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
+from checkers.ordinary.glance import held
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
@@ -32,6 +33,11 @@ _VERBS = {"committed": "commits", "published": "publishes", "read": "reads"}
 
 def check(history: History) -> SpecResult:
     """Judge integrity."""
+    return held(history, SPEC) or rules(history)
+
+
+def rules(history: History) -> SpecResult:
+    """Judge it by the full rules, whatever the history is."""
     judge = _Judge(history)
     for event in history.derived(consumptions):
         judge.consumption(event)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from checkers.references import References
 from racelab.evidence.events import Event
 from racelab.evidence.naming import attempt_name
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(msgspec.Struct, eq=False, gc=False):
     """A peer's right to a generation, from its advertisement to stop evidence, if that came."""
 
     opened: Event
@@ -23,8 +22,7 @@ class Grant:
         return attempt_name(self.opened.request, self.opened.attempt, self.opened.gen)
 
 
-@dataclass(slots=True)
-class Life:
+class Life(msgspec.Struct, eq=False, gc=False):
     """One generation of one page: from PRIVATE to FREE."""
 
     instance: str
@@ -34,7 +32,7 @@ class Life:
     state: str = "PRIVATE"
     changed: Event | None = None
     ended: Event | None = None
-    grants: list[Grant] = field(default_factory=list)
+    grants: list[Grant] = []
     shared: References | None = None
 
     @property
@@ -75,8 +73,7 @@ class Life:
         return [grant for grant in self.grants if end is not None and (grant.closed is None or grant.closed.seq > end)]
 
 
-@dataclass(slots=True)
-class Fault:
+class Fault(msgspec.Struct, eq=False, gc=False):
     """A transition that the ledger's rules do not allow."""
 
     event: Event

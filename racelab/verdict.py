@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from racelab import answers
-from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
+from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED, HistoryError
 from racelab.evidence import collector, rc
 from racelab.evidence.agreement import disagreement
 from racelab.evidence.certificates import Certificate, certify
@@ -145,6 +145,8 @@ def _ask(checker: Checker | None, spec: str, history: History) -> SpecResult:
         return SpecResult(spec=spec, outcome="unknown", why="no checker is installed for it")
     try:
         return checker(history)
+    except HistoryError:
+        raise  # the file is torn, and nothing can be said of it
     except Exception as error:  # a checker's crash is `unknown`, whatever it is
         return SpecResult(spec=spec, outcome="unknown", why=f"its checker failed: {type(error).__name__}: {error}")
 

@@ -43,6 +43,7 @@ def _differing(a: Event, b: Event, fields: tuple[str, ...], *data: str) -> str |
 
 
 def _messages(history: History) -> Iterator[str]:
+    before = history.causality.before
     sent = {event.data["id"]: event for event in history.by_kind["sent"]}
     for kind, key in (("received", "id"), ("ignored", "id"), *((kind, "what") for kind in _AT_A_GATE)):
         for event in history.by_kind[kind]:
@@ -52,6 +53,8 @@ def _messages(history: History) -> Iterator[str]:
             name = _differing(first, event, _OWNER, "type", "chunk", "status", "clean")
             if name is not None:
                 yield f"{number(first)} and {number(event)} disagree about message {first.data['id']}: {name}"
+            if kind == "received" and not before(first, event):
+                yield f"{number(event)} has message {first.data['id']}, and does not know that {number(first)} sent it"
 
 
 def _writes(history: History) -> Iterator[str]:

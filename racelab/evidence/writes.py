@@ -9,11 +9,14 @@ and never from a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
+from racelab.evidence.causality import Causality
 from racelab.evidence.events import Event
-from racelab.evidence.history import Causality, History
+from racelab.evidence.history import History
 
 Fate = Literal["landed", "lost", "held", "unknown"]
 
@@ -26,8 +29,7 @@ class Source(NamedTuple):
     gen: int
 
 
-@dataclass(slots=True)
-class Write:
+class Write(msgspec.Struct, eq=False, gc=False):
     """One posted write, or read; `page` and `gen` are the destination's."""
 
     posted: Event
@@ -104,8 +106,9 @@ class Write:
 
     def landing_before(self, event: Event, causality: Causality) -> bool:
         """Whether the landing is proven to precede `event`."""
-        if self.held is None and self.landed is None and self.completed is not None:  # no gate: nearly every write
-            return self.succeeded and causality.before(self.completed, event)
+        completed = self.completed
+        if self.held is None and self.landed is None and completed is not None:  # no gate: nearly every write
+            return completed.data["status"] == "ok" and causality.before(completed, event)
         return any(causality.before(upper, event) for upper in self.uppers)
 
     def landing_after(self, event: Event, causality: Causality) -> bool:

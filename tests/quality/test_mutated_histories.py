@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from functools import cache, partial
 
 import histories
-import msgspec
 import pytest
 from duet import Duet
+from tampering import Tampering, before_its_cause, double, drop, exchange, generation, owner
 
 from racelab.engine.decode import Decode
 from racelab.engine.glue_faults import GLUE_FAULTS
@@ -34,9 +33,6 @@ ENGINES = ("decode", "prefill")
 
 AMID = ("queued", "cache-hit", "page-private", "admitted", "granted")
 """An admission may be amid whatever made room for it."""
-
-Mutation = Callable[[list[Event], int, random.Random], list[Event] | None]
-"""The events after the change at a place, or None if there is nothing to change."""
 
 
 @cache
@@ -86,63 +82,7 @@ def numbered(history: History) -> History:
     return History(history.header, histories.renumbered(history.events))
 
 
-def drop(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    return events[:place] + events[place + 1 :]
-
-
-def double(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    copy = msgspec.structs.replace(events[place], after={})
-    return [*events[: place + 1], copy, *events[place + 1 :]]
-
-
-def exchange(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    """With the next event of the same instance."""
-    instance = events[place].instance
-    later = [other for other in range(place + 1, len(events)) if events[other].instance == instance]
-    if not later:
-        return None
-    changed = list(events)
-    changed[place], changed[later[0]] = events[later[0]], events[place]
-    return changed
-
-
-def before_its_cause(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    """A message arrives before it is sent."""
-    event = events[place]
-    if event.kind != "received":
-        return None
-    cause = next(at for at, one in enumerate(events) if one.kind == "sent" and one.data["id"] == event.data["id"])
-    moved = msgspec.structs.replace(event, after={})
-    return [*events[:cause], moved, *events[cause:place], *events[place + 1 :]]
-
-
-def generation(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    event = events[place]
-    if event.gen is not None:
-        return replaced(events, place, gen=event.gen + rng.choice((-1, 1)))
-    for key in ("tickets", "fingerprints", "keys"):
-        if event.kind != "submitted" and event.data.get(key):
-            listed = [list(item) for item in event.data[key]]
-            listed[rng.randrange(len(listed))][1] += 1
-            return replaced(events, place, data=event.data | {key: listed})
-    return None
-
-
-def owner(events: list[Event], place: int, rng: random.Random) -> list[Event] | None:
-    event = events[place]
-    if event.request is None:
-        return None
-    others = sorted({other.request for other in events if other.request} - {event.request})
-    if rng.random() < 0.5:
-        return replaced(events, place, request=rng.choice(others))
-    return replaced(events, place, attempt=(event.attempt or 0) + 1)
-
-
-def replaced(events: list[Event], place: int, **fields: object) -> list[Event]:
-    return [*events[:place], msgspec.structs.replace(events[place], **fields), *events[place + 1 :]]
-
-
-MUTATIONS: dict[str, Mutation] = {
+MUTATIONS: dict[str, Tampering] = {
     "drop": drop,
     "double": double,
     "exchange": exchange,

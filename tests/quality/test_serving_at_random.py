@@ -6,15 +6,19 @@ With every guard no specification may be violated and no precondition may fail, 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from duet import Duet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers import conservation, finality, integrity, isolation
+from checkers.ordinary.glance import look
 from racelab.engine.guards import GUARDS
+from racelab.evidence.history import History, read
 from racelab.scenario import Lab, Request
 
 CHECKS = {check.__module__: check for check in (conservation.check, finality.check, integrity.check, isolation.check)}
@@ -71,6 +75,17 @@ def serve(turns: list[Turn], pages: int, guards: Iterable[str] = tuple(GUARDS)) 
     return duet
 
 
+def held_to_the_rules(history: History) -> None:
+    """A glance at the file answers what the full rules answer, or nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "history.jsonl"
+        history.write(file)
+        ordinary = look(read(file))
+    for checker in (conservation, finality, integrity, isolation):
+        result = checker.rules(history)
+        assert ordinary is None or (result.outcome, result.coverage) == ("held", ordinary[checker.SPEC])
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(turns=turns, pages=st.integers(5, 9))
 def test_nothing_is_violated_in_any_order(turns: list[Turn], pages: int) -> None:
@@ -79,6 +94,7 @@ def test_nothing_is_violated_in_any_order(turns: list[Turn], pages: int) -> None
     for spec, check in CHECKS.items():
         result = check(history)
         assert result.outcome != "violated", (spec, [finding.what for finding in result.findings])
+    held_to_the_rules(history)
     left = [event.data["leftovers"] for event in history.by_kind["quiesced"]]
     assert not any(any(counts.values()) for counts in left), left
 
@@ -89,6 +105,7 @@ def test_whatever_guards_are_missing_the_engines_go_on_and_the_checkers_answer(
     turns: list[Turn], pages: int, guards: set[str]
 ) -> None:
     history = serve(turns, pages, sorted(guards)).history()
+    held_to_the_rules(history)
     answers = {spec: check(history).outcome for spec, check in CHECKS.items()}
     assert set(answers.values()) <= {"held", "violated", "unknown"}
     if not history.by_kind["ledger-violation"]:

@@ -1,0 +1,305 @@
+"""The pages of an ordinary history, their grants, and the writes into and out of them.
+
+Each method takes one event and raises `Extraordinary` unless it is plainly right. The rules behind each
+are those of docs/specifications.md, in their strictest reading.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from checkers.granted_writes import NIC
+from checkers.ledger_view import STOP_EVIDENCE
+from checkers.ordinary import events as seen
+
+Reader = tuple[str | None, int | None]
+"""A request and its attempt."""
+
+
+class Extraordinary(Exception):
+    """This is for the full rules to judge."""
+
+
+class Sending(msgspec.Struct, eq=False, gc=False):
+    """A write in flight; `done` is the number of its completion, 0 before."""
+
+    instance: str
+    layer: int
+    fingerprint: str
+    done: int = 0
+
+
+class Page(msgspec.Struct, eq=False, gc=False):
+    """One generation of a page. `content` is what was written there, `sent` what was read from it to be written."""
+
+    gen: int
+    owner: Reader
+    state: str = "PRIVATE"
+    drains_since: int = 0
+    granted: int = 0
+    grants: list[seen.GrantData] = []
+    closed: bool = False
+    content: dict[tuple[int, int, int], Sending] = {}
+    sent: list[Sending] = []
+    key: str | None = None
+    readers: set[Reader] | None = None
+
+    def readable(self, reader: Reader) -> bool:
+        """Whether an attempt may read it now."""
+        if self.state == "FREE":
+            return False
+        return reader == self.owner if self.readers is None else reader in self.readers
+
+
+class Memory:
+    """Which page an address is in: of the first instance that granted its writer anything and has it."""
+
+    def __init__(self) -> None:
+        self.page_bytes: dict[str, int] = {}
+        self._regions: dict[str, list[seen.RegionData]] = defaultdict(list)
+        self._peers: dict[str, list[str]] = defaultdict(list)
+        self._found: dict[tuple[str, int], tuple[str, int, int, int]] = {}
+
+    def region(self, event: seen.Region) -> None:
+        """Layers of a pool lie apart, and are registered before anything is granted."""
+        new = event.data
+        if self._peers or event.instance not in self.page_bytes:
+            raise Extraordinary
+        for old in self._regions[event.instance]:
+            if old.layer == new.layer or not (
+                old.address + old.bytes <= new.address or new.address + new.bytes <= old.address
+            ):
+                raise Extraordinary
+        self._regions[event.instance].append(new)
+
+    def peer(self, instance: str, writer: str) -> None:
+        """`instance` has granted `writer` something."""
+        if instance not in self._peers[writer]:
+            self._peers[writer].append(instance)
+            self._found.clear()
+
+    def find(self, writer: str, address: int) -> tuple[str, int, int, int]:
+        """Instance, layer, page, and offset within it."""
+        return self._found.get((writer, address)) or self._find(writer, address)
+
+    def _find(self, writer: str, address: int) -> tuple[str, int, int, int]:
+        for instance in self._peers[writer]:
+            for region in self._regions[instance]:
+                if region.address <= address < region.address + region.bytes:
+                    number, start = divmod(address - region.address, self.page_bytes[instance])
+                    found = self._found[writer, address] = (instance, region.layer, number, start)
+                    return found
+        raise Extraordinary
+
+
+class Pages:
+    """`heard` says of each instance up to which of its events another had told it directly."""
+
+    def __init__(self, heard: dict[str, dict[str, int]], drain_ms: int) -> None:
+        self.pages: dict[tuple[str, int | None], Page] = {}
+        self.pools: dict[str, seen.PoolData] = {}
+        self.memory = Memory()
+        self.writes: dict[str, Sending] = {}
+        self.generations = self.moves = self.returns = self.draining = self.grants = self.sources = 0
+        self._heard = heard
+        self._drain_ms = drain_ms
+        self._gated: set[str] = set()
+        self._acknowledged: dict[str, seen.Sent] = {}
+        self._relied_on: set[str] = set()
+
+    def pool(self, event: seen.Pool) -> None:
+        """Once for each instance."""
+        if event.instance in self.pools:
+            raise Extraordinary
+        self.pools[event.instance] = event.data
+        self.memory.page_bytes[event.instance] = event.data.page_bytes
+
+    # -- transitions
+
+    def private(self, event: seen.Private) -> None:
+        """FREE -> PRIVATE, under a fresh generation."""
+        where = (event.instance, event.page)
+        last = self.pages.get(where)
+        if event.gen is None or event.page is None or event.data.from_ != "FREE":
+            raise Extraordinary
+        if last is not None and (last.state != "FREE" or last.gen >= event.gen):
+            raise Extraordinary
+        self.pages[where] = Page(event.gen, (event.request, event.attempt))
+        self.generations += 1
+
+    def alive(self, event: seen.Record) -> Page:
+        """The generation that the event names; it is its page's and has not ended."""
+        page = self.pages.get((event.instance, event.page))
+        if page is None or page.gen != event.gen or page.state == "FREE":
+            raise Extraordinary
+        return page
+
+    def mine(self, event: seen.Record) -> Page:
+        """The same, if it belongs to the attempt of the event."""
+        page = self.alive(event)
+        if page.owner != (event.request, event.attempt):
+            raise Extraordinary
+        return page
+
+    def _leave(self, event: seen.Moves, *states: str) -> Page:
+        page = self.mine(event)
+        if page.state not in states or event.data.from_ != page.state or page.readers:
+            raise Extraordinary
+        self.moves += 1
+        return page
+
+    def share(self, event: seen.Shared | seen.Dup) -> None:
+        """PRIVATE -> SHARED or DUP: its owner holds the first reference."""
+        page = self._leave(event, "PRIVATE")
+        page.state = "SHARED" if isinstance(event, seen.Shared) else "DUP"
+        page.readers = {page.owner}
+
+    def drain(self, event: seen.Draining) -> None:
+        """Released while it is granted."""
+        page = self._leave(event, "PRIVATE", "SHARED", "DUP")
+        page.state, page.drains_since = "DRAINING", event.clock_ms
+        self.draining += 1
+
+    def quarantine(self, event: seen.Quarantined) -> None:
+        """DRAINING -> QUARANTINED, in time."""
+        page = self._leave(event, "DRAINING")
+        self._drained(page, event)
+        page.state = "QUARANTINED"
+
+    def free(self, event: seen.Free) -> None:
+        """By its owner, when every grant is closed and, without one, nothing was read from it to be written."""
+        page = self.alive(event)
+        if event.request is not None and page.owner != (event.request, event.attempt):
+            raise Extraordinary
+        if page.state == "QUARANTINED" or event.data.from_ != page.state or page.readers:
+            raise Extraordinary
+        if not page.closed and (page.grants or page.sent):
+            raise Extraordinary
+        if page.state == "DRAINING":
+            self._drained(page, event)
+        page.state = "FREE"
+        self.returns += 1
+
+    def _drained(self, page: Page, event: seen.Record) -> None:
+        if event.clock_ms - page.drains_since > self._drain_ms:
+            raise Extraordinary
+
+    # -- references
+
+    def hit(self, event: seen.Hit) -> None:
+        """A reference to a SHARED page, by the key under which it was published."""
+        page = self.alive(event)
+        if page.state != "SHARED" or page.readers is None or page.key != event.data.key:
+            raise Extraordinary
+        page.readers.add((event.request, event.attempt))
+
+    def dropped(self, event: seen.Dropped) -> None:
+        """By one who holds it."""
+        page = self.alive(event)
+        reader = (event.request, event.attempt)
+        if page.readers is None or reader not in page.readers:
+            raise Extraordinary
+        page.readers.remove(reader)
+
+    def holds(self, event: seen.Admitted | seen.Accepted) -> None:
+        """An attempt has its pages."""
+        reader = (event.request, event.attempt)
+        for number, gen in event.data.tickets:
+            page = self.pages.get((event.instance, number))
+            if page is None or page.gen != gen or not page.readable(reader):
+                raise Extraordinary
+
+    def refused(self, event: seen.Refused) -> None:
+        """A refusal about a page is to its owner, alive or not."""
+        if event.page is not None:
+            page = self.pages.get((event.instance, event.page))
+            if page is None or page.gen != event.gen or page.owner != (event.request, event.attempt):
+                raise Extraordinary
+
+    # -- grants and writes
+
+    def grant(self, event: seen.Granted) -> None:
+        """To use a page of one's own, before any evidence that it is over."""
+        page = self.mine(event)
+        if page.closed:
+            raise Extraordinary
+        self.grants += 1
+        page.grants.append(event.data)
+        page.granted = max(page.granted, event.data.bytes)
+        self.memory.peer(event.instance, event.data.to)
+
+    def post(self, event: seen.Posted) -> None:
+        """Out of a page of one's own, into one granted and not closed, a place that nobody has written to."""
+        data, owner = event.data, (event.request, event.attempt)
+        source = self.pages.get((event.instance, data.source_page))
+        if source is None or source.state == "FREE" or source.closed or source.owner != owner:
+            raise Extraordinary
+        instance, layer, number, start = self.memory.find(event.instance, data.address)
+        page, end = self.pages.get((instance, number)), start + data.bytes
+        if page is None or page.gen != event.gen or page.state == "FREE" or page.owner != owner:
+            raise Extraordinary
+        if number != event.page or layer != data.layer or page.closed or not 0 < end - start <= page.granted - start:
+            raise Extraordinary
+        if page.granted > self.memory.page_bytes[instance] or (layer, start, end) in page.content:
+            raise Extraordinary
+        if data.write in self.writes or data.write in self._gated:
+            raise Extraordinary
+        sending = Sending(event.instance, layer, data.fingerprint)
+        self.writes[data.write] = page.content[layer, start, end] = sending
+        self.sources += not source.sent
+        source.sent.append(sending)
+
+    def complete(self, event: seen.Completed) -> None:
+        """With success (else it does not decode), once, by its writer."""
+        for write in event.data.writes:
+            sending = self.writes.get(write)
+            if sending is None or sending.done or sending.instance != event.instance:
+                raise Extraordinary
+            sending.done = event.seq
+
+    def gated(self, event: seen.Held | seen.Released | seen.Landed) -> None:
+        """A gate had a message, and no write."""
+        if event.data.what in self.writes:
+            raise Extraordinary
+        self._gated.add(event.data.what)
+
+    def arrived(self, sending: Sending, instance: str) -> bool:
+        """Whether `instance` knows by now that a write has landed."""
+        if not sending.done:
+            return False
+        return instance == sending.instance or self._heard[instance].get(sending.instance, 0) >= sending.done
+
+    # -- stop evidence
+
+    def acknowledge(self, event: seen.Sent) -> None:
+        """A message that may be named as stop evidence later, under a name of its own."""
+        if event.data.id in self._acknowledged or event.data.id in self._relied_on:
+            raise Extraordinary
+        if event.data.type == "abort-ack":
+            self._acknowledged[event.data.id] = event
+
+    def close(self, event: seen.Closed, reader: Reader) -> None:
+        """Stop evidence that is true: every write under every grant of the page has arrived."""
+        page = self.alive(event)
+        if page.owner != reader or not page.grants or event.data.evidence not in STOP_EVIDENCE:
+            raise Extraordinary
+        page.closed = True
+        for grant in page.grants:
+            writes = page.sent if grant.to == NIC else page.content.values()
+            for sending in writes:
+                if not self.arrived(sending, event.instance):
+                    raise Extraordinary
+            if event.data.evidence == "acknowledged":
+                self._check_acknowledged(event, list(writes))
+            elif grant.bytes and len({sending.layer for sending in writes}) < self.pools[event.instance].layers:
+                raise Extraordinary
+
+    def _check_acknowledged(self, event: seen.Closed, writes: list[Sending]) -> None:
+        told = self._acknowledged.get(event.data.by)
+        if told is None or not told.data.clean or (told.request, told.attempt) != (event.request, event.attempt):
+            raise Extraordinary
+        if any(sending.instance == told.instance and sending.done > told.seq for sending in writes):
+            raise Extraordinary
+        self._relied_on.add(event.data.by)
