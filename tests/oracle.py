@@ -246,6 +246,7 @@ class Oracle:
                 one
                 for one in self.all("posted")
                 if (who(one), one.page, one.gen) == (who(grant), grant.page, grant.gen)
+                and one.instance == grant.data["to"]
             ]
         return [
             one
@@ -309,7 +310,7 @@ class Oracle:
             return
         told = [one for one in self.all("sent") if one.data["id"] == closed.data["by"]]
         if not any(
-            one.data["type"] == "abort-ack"
+            one.data["type"] in ("abort-ack", "complete", "release-source")
             and who(one) == who(closed)
             and one.data.get("clean", True)
             and not any(write.instance == one.instance and self.before(one, write) for write in writes)

@@ -221,9 +221,9 @@ class Pages:
     # -- grants and writes
 
     def grant(self, event: seen.Granted) -> None:
-        """To use a page of one's own, before any evidence that it is over."""
+        """To use a page of one's own, to one peer, before any evidence that it is over."""
         page = self.mine(event)
-        if page.closed:
+        if page.closed or (page.grants and page.grants[0].to != event.data.to):
             raise Extraordinary
         self.grants += 1
         page.grants.append(event.data)
@@ -239,6 +239,8 @@ class Pages:
         instance, layer, number, start = self.memory.find(event.instance, data.address)
         page, end = self.pages.get((instance, number)), start + data.bytes
         if page is None or page.gen != event.gen or page.state == "FREE" or page.owner != owner:
+            raise Extraordinary
+        if not page.grants or page.grants[0].to != event.instance:
             raise Extraordinary
         if number != event.page or layer != data.layer or page.closed or not 0 < end - start <= page.granted - start:
             raise Extraordinary
