@@ -13,15 +13,17 @@ from collections.abc import Iterator
 
 from checkers.lives import Fault, Grant, Life
 from checkers.references import References
+from racelab import fences
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name
 
 STOP_EVIDENCE = ("completions", "acknowledged")
-"""The values of `grant-closed`'s `evidence` that prove that no access can still take effect:
+"""The values of `grant-closed`'s `evidence` that prove that no access can still take effect on any transport:
 successful completions of every write of the grant with posting closed, or the writer's
-acknowledgement that follows them. An error completion, an API's return, a time-out and the
-writer's death prove nothing, whatever an engine calls them."""
+acknowledgement that follows them. A fence counts besides where the fence table has one (racelab.fences).
+An error completion, an API's return, a time-out and the writer's death prove nothing, whatever an engine
+calls them."""
 
 
 class Ledger:
@@ -32,6 +34,8 @@ class Ledger:
         self.lives: dict[tuple[str, int, int], Life] = {}
         self.pages: dict[tuple[str, int], list[Life]] = defaultdict(list)
         self.faults: list[Fault] = []
+        fenced = [kind for kind, event in fences.BY_EVIDENCE.items() if fences.is_fenced(history.header, event)]
+        self._stop_evidence = {*STOP_EVIDENCE, *fenced}
         self.frees = 0
         self._births: dict[tuple[str, int], list[int]] = defaultdict(list)
         handlers = {
@@ -210,7 +214,7 @@ class Ledger:
                 f"evidence for a grant of page {event.page} gen {event.gen} to {_who(event)}, which was never given",
             )
         for grant in grants:
-            if event.data["evidence"] not in STOP_EVIDENCE:
+            if event.data["evidence"] not in self._stop_evidence:
                 grant.excuse = event
             elif grant.closed is None:
                 grant.closed = event

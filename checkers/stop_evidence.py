@@ -2,7 +2,8 @@
 
 A claim stands if every write ever posted under the grant completed successfully, each completion
 happened before the claim, no write was posted after it, and the writes cover what was granted; an
-acknowledgement must also be one that the writer sent, after its last post.
+acknowledgement must also be one that the writer sent, after its last post. A fence (memory deregistered,
+a queue pair reset) stands without completions where the fence table says that it is one (racelab.fences).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from checkers.granted_writes import GrantedWrites
 from checkers.lives import Grant, Life
+from racelab import fences
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import number
@@ -44,6 +46,8 @@ class Claims:
         closed = grant.closed
         assert closed is not None
         writes = self._writes.of(life, grant)
+        if closed.data["evidence"] in fences.BY_EVIDENCE:
+            return self._fence(life, closed, writes)
         doubt = None
         for write in writes:
             in_time = self._completed_before(write, closed)
@@ -60,6 +64,30 @@ class Claims:
             about = _about(life, closed)
             return Claim(doubt=f"{about}: {wrong}") if self.history.lost else Claim(false=f"{about} is false: {wrong}")
         return Claim(doubt=doubt) if doubt is not None else _STANDS
+
+    def _fence(self, life: Life, closed: Event, writes: list[Write]) -> Claim:
+        """A fence needs no completion: it was there before the claim, and nothing landed after it."""
+        about = _about(life, closed)
+        late = next((write for write in writes if write.landing_after(closed, self.history.causality)), None)
+        if late is not None and late.fate == "landed":
+            return Claim(false=f"{about} is false: write {late.id} landed after it ({number(late.lower)})")
+        layers = {
+            event.data["layer"]
+            for event in self.history.by_kind["unregistered"]
+            if event.instance == closed.instance and event.seq < closed.seq
+        }
+        if closed.data["evidence"] == "deregistered" and len(layers) < self._layers.get(life.instance, 0):
+            return Claim(false=f"{about} is false: {len(layers)} of its layers were unregistered before it")
+        if closed.data["evidence"] != "deregistered" and not self._was_reset(closed):
+            return Claim(doubt=f"{about}: no reset of a queue pair of {closed.instance} is known before it")
+        return _STANDS
+
+    def _was_reset(self, closed: Event) -> bool:
+        before = self.history.causality.before
+        return any(
+            event.data["owner"] == closed.instance and event.data["state"] == "RESET" and before(event, closed)
+            for event in self.history.by_kind["queue-pair"]
+        )
 
     def _completed_before(self, write: Write, closed: Event) -> bool:
         completed = write.completed

@@ -314,7 +314,7 @@ def validate(
 @app.command(
     name="list",
     **_help(
-        "List what there is: scenarios, policies, guards, injectors, checkers, clusters or runs.",
+        "List what there is: scenarios, policies, guards, injectors, fences, checkers, clusters or runs.",
         "racelab list scenarios",
         "racelab list runs --json",
     ),

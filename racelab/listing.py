@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from racelab import registry, scenario
+from racelab import fences, registry, scenario
 from racelab.engine.guards import ALL_GUARDS, POLICIES
 from racelab.errors import UsageError
 from racelab.lab.cluster import load
@@ -98,5 +98,6 @@ LISTS: dict[str, Callable[[Path], Rows]] = {
     "injectors": _injectors,
     "checkers": _checkers,
     "clusters": _clusters,
+    "fences": lambda results: fences.rows(),
     "runs": _runs,
 }

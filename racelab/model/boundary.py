@@ -26,7 +26,7 @@ ASIDE = frozenset(
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done"),
         *("rails", "registration", "queue-pair", "work-request"),
-        *("stopped", "continued", "killed", "restarted"),
+        *("stopped", "continued", "killed", "restarted", "unregistered"),
     }
 )
 """Kinds that say nothing of the system's own steps."""

@@ -17,7 +17,7 @@ from racelab.evidence.recorder import Recorder
 from racelab.transport.home import Devices, Home, KernelDevices, SoftwareDevices
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
 from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
-from racelab.transport.ports import pinned
+from racelab.transport.ports import pinned, window_of_environment
 from racelab.transport.softhca import Fabric
 
 METADATA = "P2PHANDSHAKE"
@@ -269,7 +269,7 @@ class OwnProcess:
     def engine(self) -> Any:
         """One more TransferEngine, running; the first one at a port of one's choice, if one was given."""
         port, self._port = self._port, None
-        return pinned(self._started, port, _window())
+        return pinned(self._started, port, window_of_environment())
 
     def _started(self) -> Any:
         engine = _engine(self._protocol)
@@ -290,12 +290,6 @@ class OwnProcess:
 
     def close(self) -> None:
         """It ends with the process."""
-
-
-def _window() -> range:
-    """The ports that this process's engines may take, if its environment says."""
-    first, last = (int(os.environ.get(name, 0)) for name in ("MC_MIN_RPC_PORT", "MC_MAX_RPC_PORT"))
-    return range(first, last + 1)
 
 
 def _engine(protocol: str) -> Any:

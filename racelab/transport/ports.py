@@ -8,6 +8,7 @@ port, all of the window but two is taken. It may still pick the other one; then 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import socket
 import time
@@ -46,6 +47,12 @@ def free_window(host: str, transport: str) -> range:
 def variables(window: range) -> dict[str, str]:
     """The environment of a process whose engines are to be in this window."""
     return {"MC_MIN_RPC_PORT": str(window.start), "MC_MAX_RPC_PORT": str(window.stop - 1)}
+
+
+def window_of_environment() -> range:
+    """The ports that this process's engines may take, if its environment says."""
+    first, last = (int(os.environ.get(name, 0)) for name in ("MC_MIN_RPC_PORT", "MC_MAX_RPC_PORT"))
+    return range(first, last + 1)
 
 
 def free_again(host: str, port: int) -> None:

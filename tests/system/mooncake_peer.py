@@ -5,19 +5,28 @@ python mooncake_peer.py HUB NAME MEMORY_BYTES
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import sys
 import time
 from typing import Any
 
 import numpy as np
-from mooncake.engine import TransferEngine
+from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 
 from racelab.channel.link import Link
 from racelab.evidence.recorder import Recorder
 from racelab.gates import TOKEN_VARIABLE
 from racelab.transport.lanes import Announcer, WriteIdentity
+from racelab.transport.ports import pinned, window_of_environment
 from racelab.transport.sockets import connections, listening_ports
+
+
+def _started() -> TransferEngine:
+    engine = TransferEngine()
+    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+    return engine
 
 
 class Peer:
@@ -25,8 +34,8 @@ class Peer:
 
     def __init__(self, hub: str, name: str, size: int) -> None:
         self.recorder = Recorder(name)
-        self.engine = TransferEngine()
-        assert self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+        port = os.environ.get("MOONCAKE_PEER_PORT")
+        self.engine = pinned(_started, int(port) if port else None, window_of_environment())
         self.memory = np.zeros(size, dtype=np.uint8)
         self.base = self.memory.ctypes.data
         assert self.engine.register_memory(self.base, size) == 0
@@ -85,11 +94,39 @@ class Peer:
         code: int = self.engine.transfer_sync_read(segment, self.base + start, address, size)
         return code
 
+    def map(self, size: int) -> int:
+        """Map and register `size` bytes beside the memory that is there already; their address."""
+        self.mapped = mmap.mmap(-1, size)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
+        assert self.engine.register_memory(address, size) == 0
+        return address
+
+    def unregister(self, address: int) -> int:
+        code: int = self.engine.unregister_memory(address)
+        return code
+
+    def unmap(self, address: int, size: int) -> int:
+        """Take the pages away below the registration."""
+        return ctypes.CDLL(None, use_errno=True).munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+
+    def peek_at(self, address: int, size: int) -> list[int]:
+        return sorted(set(ctypes.string_at(address, size)))
+
+    def write_and_notify(self, segment: str, source: int, address: int, size: int) -> int:
+        """A write whose success is told to the target by a notification."""
+        told = TransferNotify("chunk", "0")
+        code: int = self.engine.transfer_sync(segment, self.base + source, address, size, TransferOpcode.Write, told)
+        return code
+
+    def notified(self) -> int:
+        return len(self.engine.get_notifies())
+
     def acked(self, port: int) -> int:
         return sum(connection.info.acked for connection in connections(port) or [])
 
     def serve(self) -> None:
         commands = "fill peek announce submit submit_batch status finish write read acked"
+        commands += " map unregister unmap peek_at write_and_notify notified"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 
