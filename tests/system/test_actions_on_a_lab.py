@@ -181,7 +181,7 @@ def test_the_certificates_follow_from_the_file(bench: Workbench, tmp_path: Path)
 @pytest.mark.parametrize(
     ("steps", "what"),
     [
-        ("- hold: {id: w, write: {request: r1}, payload: at-release}", "cannot let a write leave with payload at-release"),
+        ("- hold: {id: w, write: {request: r1}, payload: at-release}", "leave with payload at-release"),
         ("- hold: {id: w, write: {request: r1}, mechanism: sunspots}", "knows no mechanism 'sunspots'"),
         ("- delay: {id: d, message: {type: written}, ms: {constant: 1}, mechanism: x}", "knows no mechanism 'x'"),
     ],

@@ -252,7 +252,7 @@ def test_a_retransmission_carries_what_the_source_holds_by_then(rdma: Workbench)
 - await: {event: finished, request: r2}
 - release: s
 """
-    played = rdma.play(Order(scenario.loads(HEAD.replace("25", "17") + steps), "eager"))
+    played = rdma.play(Order(scenario.loads(HEAD.replace("25", "17") + steps), "abort-notify"))
     (certificate,) = played.verdict.injections
     assert certificate.state == "confirmed", certificate.why
     posted = {event.data["write"]: event for event in played.history.by_kind["posted"]}
