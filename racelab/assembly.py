@@ -47,6 +47,8 @@ class Order:
     seed: int = 0
     glue_fault: str | None = None
     """a known fault between the engine and its ledger to switch on"""
+    stop_on_violation: bool = False
+    """whether a schedule ends, and no further run begins, at the first violated precondition of the ledger"""
     replay: str = ""
     """the command that plays the same again"""
 
@@ -124,6 +126,7 @@ class Workbench:
             seed=order.seed,
             drain_first=drain_first,
             glue_fault=order.glue_fault,
+            stop_on_violation=order.stop_on_violation,
             solo=solo,
             observe=observe,
         )
@@ -275,6 +278,8 @@ def run_order(bench: Workbench, order: Order, folder: RunFolder, audience: Audie
     played = _Tally(order, first, folder)
     audience.counted(first.verdict.verdict)
     for number in range(2, order.runs + 1):
+        if played.halted:
+            break
         again = bench.play(order)
         played.add(number, again)
         audience.counted(again.verdict.verdict)
@@ -320,6 +325,11 @@ class _Tally:
         self._worst = first
         self._note(1, first)
 
+    @property
+    def halted(self) -> bool:
+        """Whether a run ended at a ledger violation, as was asked: then no further one begins."""
+        return self._halted
+
     def add(self, number: int, played: Played) -> None:
         """Count a run; keep it in full if it is not what the first one or the scenario says."""
         self._note(number, played)
@@ -329,6 +339,7 @@ class _Tally:
             keep(inside, played.history, played.verdict.to_json(run_dir=str(inside.path), runs=1))
 
     def _note(self, number: int, played: Played) -> None:
+        self._halted = played.verdict.halted_at is not None
         self._verdicts[played.verdict.verdict] += 1
         self._codes.append(played.verdict.exit_code)
         self._seconds.append(played.seconds)
@@ -342,7 +353,8 @@ class _Tally:
     def outcome(self, equivalents: list[dict[str, Any]]) -> Outcome:
         """The order's JSON: detail of the first run, the worst verdict on top, counts of all runs and the rate."""
         order = self._order
-        json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=order.runs)
+        runs = self._verdicts.total()
+        json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=runs)
         code = worst(self._codes)
         json["replay"] = order.replay
         json["checks"] = dict(self._checks)
@@ -359,7 +371,7 @@ class _Tally:
                 )
         if order.runs > 1:
             json["verdicts"] = dict(self._verdicts)
-            json["rate"] = {"reproduced": self._verdicts["reproduced"], "of": order.runs}
+            json["rate"] = {"reproduced": self._verdicts["reproduced"], "of": runs}
         return Outcome(json, code, self._folder, self._seconds)
 
 

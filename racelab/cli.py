@@ -57,6 +57,12 @@ def run(
     glue_fault: Annotated[
         str | None, typer.Option(help="A known fault between engine and ledger, to see that it is found.")
     ] = None,
+    stop_on_violation: Annotated[
+        bool,
+        typer.Option(
+            "--stop-on-violation", help="End the schedule where the ledger first notices that it is violated."
+        ),
+    ] = False,
     target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
     cluster: ClusterName = "local",
     runs: Annotated[int, typer.Option(min=1, help="How often, on warm instances.")] = 1,
@@ -76,6 +82,7 @@ def run(
         policies=policy or ["ledger"],
         without=tuple(without or ()),
         glue_fault=glue_fault,
+        stop_on_violation=stop_on_violation,
         target=target,
         cluster=cluster,
         runs=runs,

@@ -40,6 +40,7 @@ class Asked:
     seed: int
     results: Path
     glue_fault: str | None = None
+    stop_on_violation: bool = False
 
 
 def resolve(path: Path, binding: Path | None, source: Path | None) -> Scenario:
@@ -79,7 +80,16 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
 
 def _run_policy(bench: Workbench, asked: Asked, policy: str, folder: RunFolder | None, quiet: bool) -> Outcome:
     replay = replay_command(asked, policy)
-    order = Order(asked.wanted, policy, asked.without, asked.runs, asked.seed, asked.glue_fault, replay)
+    order = Order(
+        asked.wanted,
+        policy,
+        asked.without,
+        asked.runs,
+        asked.seed,
+        asked.glue_fault,
+        stop_on_violation=asked.stop_on_violation,
+        replay=replay,
+    )
     if folder is None:
         folder = new_folder(asked.results, asked.wanted.scenario)
     with ExitStack() as stack:
@@ -100,6 +110,7 @@ def replay_command(asked: Asked, policy: str) -> str:
     parts = ["racelab run", asked.given, f"--policy {policy}"]
     parts += [f"--without {guard}" for guard in asked.without]
     parts += [f"--glue-fault {asked.glue_fault}"] if asked.glue_fault else []
+    parts += ["--stop-on-violation"] if asked.stop_on_violation else []
     parts += [f"--seed {asked.seed}"]
     if asked.cluster != "local":
         parts.append(f"--cluster {asked.cluster}")

@@ -45,6 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     tokens: list[dict[str, Any]]
     checks: dict[str, int]
     blocked_at: dict[str, Any] | None = None
+    halted_at: dict[str, Any] | None = None
     lab_failure: str | None = None
 
     @property
@@ -95,6 +96,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             "tokens": self.tokens,
             "checks": self.checks,
             "blocked_at": self.blocked_at,
+            "halted_at": self.halted_at,
             "lab_failure": self.lab_failure,
             "run_dir": str(run_dir) if run_dir is not None else None,
         }
@@ -131,6 +133,7 @@ def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
             "events_lost": history.lost,
         },
         blocked_at={"step": blocked.data["n"], "guard": blocked.data["guard"]} if blocked is not None else None,
+        halted_at=_halted(history),
         lab_failure=failure,
     )
 
@@ -149,6 +152,17 @@ def _ask(checker: Checker | None, spec: str, history: History) -> SpecResult:
         raise  # the file is torn, and nothing can be said of it
     except Exception as error:  # a checker's crash is `unknown`, whatever it is
         return SpecResult(spec=spec, outcome="unknown", why=f"its checker failed: {type(error).__name__}: {error}")
+
+
+def _halted(history: History) -> dict[str, Any] | None:
+    """Where the schedule ended at a ledger violation, as was asked: the step, and what was violated by whom."""
+    halted = history.derived(Schedule).halted
+    if halted is None:
+        return None
+    by = tuple(halted.data["by"])
+    noticed = next(event for event in history.by_kind["ledger-violation"] if (event.instance, event.seq) == by)
+    ticket = {"request": noticed.request, "attempt": noticed.attempt, "page": noticed.page, "gen": noticed.gen}
+    return {"step": halted.data["n"], "event": number(noticed), **ticket, **noticed.data}
 
 
 def _lab_failure(history: History) -> str | None:
@@ -249,6 +263,10 @@ def _answers_to(refusal: Event, step: Await) -> bool:
 
 def _unfinished(history: History, schedule: Schedule, tokens: list[dict[str, Any]]) -> str | None:
     """What keeps a run in which everything held from counting as a pass."""
+    halted = _halted(history)
+    if halted is not None:
+        words = f"{halted['transition']}, {halted['rule']}, asked for by {halted['caller']}"
+        return f"the schedule ended at a ledger violation in step {halted['step']}, as was asked: {words}"
     steps = history.header.scenario.steps
     if len(schedule.steps) < len(steps) or not schedule.complete:
         over = sum(step.done is not None for step in schedule.steps)

@@ -82,6 +82,7 @@ class Conductor:
         seed: int = 0,
         drain_first: bool = False,
         glue_fault: str | None = None,
+        stop_on_violation: bool = False,
         solo: Mapping[str, list[int]] | None = None,
         observe: Callable[[Event], None] = lambda event: None,
     ) -> None:
@@ -92,6 +93,7 @@ class Conductor:
         self.seed = seed
         self.drain_first = drain_first
         self.glue_fault = glue_fault
+        self._stops_on_violation = stop_on_violation
         self.solo = solo or {}
         self.witness = Witness(observe, one_sided=lab.cluster.transport == "rdma")
         self.crew = Crew(lab, self.witness)
@@ -160,6 +162,11 @@ class Conductor:
         if isinstance(step, _ACTS):
             self._refusals_before = len(self.witness.of("refused"))
         outcome = self._do(step)
+        violation = self._violation()
+        if violation is not None:
+            self._stops_on_violation = False  # the rest of the run goes on as after every schedule
+            self._record("halted", n=number, by=[violation.instance, violation.seq])
+            return False
         by = [outcome.by.instance, outcome.by.seq] if outcome.by is not None else None
         if outcome.state == "refused" and not self._blocked:
             assert outcome.by is not None
@@ -405,6 +412,8 @@ class Conductor:
             refusal = refused(self._refusals_before, False)
             if refusal is not None:
                 return Outcome("refused", str(refusal.data["why"]), refusal)
+            if self._violation() is not None:
+                return Outcome("failed", f"halted: before {what}")
             if time.monotonic() > deadline:
                 return Outcome("failed", f"hang: waited {AWAIT_BOUND_S:.0f} s for {what}")
             if not at_rest_ends or self.witness.flight.under_way:
@@ -414,6 +423,11 @@ class Conductor:
                 if earlier is not None:
                     return Outcome("refused", str(earlier.data["why"]), earlier)
                 return Outcome("failed", f"starved: the system is at rest without {what}")
+
+    def _violation(self) -> Event | None:
+        """The ledger violation that ends the schedule, if it is to end there."""
+        noticed = self.witness.of("ledger-violation")
+        return noticed[0] if self._stops_on_violation and noticed else None
 
     def _at_rest(self) -> bool:
         """Ask every instance; the answer counts only if nothing was seen meanwhile."""

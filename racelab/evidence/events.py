@@ -59,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "step": Kind("a schedule step is issued", ("n", "verb", "text")),
     "step-done": Kind("a step is over; `by` is the event that let it go", ("n", "why", "by")),
     "blocked": Kind("a guard's refusal ended the schedule at this step", ("n", "guard", "by")),
+    "halted": Kind("the schedule ends at the ledger violation `by`, as was asked", ("n", "by")),
     "gave-up": Kind("an await cannot be met: hang, starved, crash or claim", ("n", "why", "what")),
     "died": Kind("a process of the lab ended unasked", ("peer", "doing")),
     # prefill and decode: pages

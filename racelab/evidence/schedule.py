@@ -28,6 +28,7 @@ class Schedule:
         gave_up = history.by_kind["gave-up"]
         self.blocked = blocked[0] if blocked else None
         self.gave_up = gave_up[0] if gave_up else None
+        self.halted = next(iter(history.by_kind["halted"]), None)
 
     @staticmethod
     def _steps(history: History) -> list[Issued]:
@@ -47,7 +48,7 @@ class Schedule:
     @property
     def stopped(self) -> Event | None:
         """What ended the schedule before its last step."""
-        return self.blocked or self.gave_up
+        return self.blocked or self.gave_up or self.halted
 
     @property
     def complete(self) -> bool:

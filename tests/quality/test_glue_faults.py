@@ -61,6 +61,30 @@ def test_a_fault_is_caught_by_the_rule_that_should(bench: Workbench, fault: str)
     assert verdict.to_json()["glue_fault"] == fault
 
 
+@pytest.mark.parametrize("fault", GLUE_FAULTS)
+def test_a_schedule_ends_at_the_first_violation_if_asked(bench: Workbench, fault: str) -> None:
+    wanted = scenario.load(shipped("scenarios", "normal-serving.yaml"))
+    played = bench.play(Order(wanted, "ledger", glue_fault=fault, stop_on_violation=True))
+    noticed = played.history.by_kind["ledger-violation"][0]
+    halted = played.history.by_kind["halted"][0]
+    last = max(event.data["n"] for event in played.history.by_kind["step"])
+    assert halted.data["n"] == last < len(wanted.steps)
+    assert halted.data["by"] == [noticed.instance, noticed.seq]
+    verdict = played.verdict.to_json()
+    assert verdict["halted_at"] == {
+        "step": last,
+        "event": f"{noticed.instance}:{noticed.seq}",
+        "request": noticed.request,
+        "attempt": noticed.attempt,
+        "page": noticed.page,
+        "gen": noticed.gen,
+        **noticed.data,
+    }
+    assert noticed.data["caller"].startswith("Decode.")
+    assert played.verdict.exit_code != 0
+    assert len(played.history.by_kind["phase"]) == 5, "released, drained, probed and judged all the same"
+
+
 def test_without_a_fault_nothing_is_caught(bench: Workbench) -> None:
     """After the faults, on the same warm lab: none of them outlives its run."""
     verdict = play(bench, None).verdict
