@@ -83,6 +83,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     zero_fill: bool = False
     """decode clears the pages that a request is given, before they are filled"""
+    clock: Literal["virtual", "real"] = "virtual"
+    """engine time moves when a step advances it, or by itself"""
     control_qos: Literal[0, 1] = 0
     """MQTT's quality of service for control messages: at 1 a lost acknowledgement leads to a duplicate"""
 

@@ -96,7 +96,7 @@ class Conductor:
         self._stops_on_violation = stop_on_violation
         self.solo = solo or {}
         self.witness = Witness(observe, one_sided=lab.cluster.transport == "rdma")
-        self.crew = Crew(lab, self.witness)
+        self.crew = Crew(lab, self.witness, real_clock=scenario.lab.clock == "real")
         self._faults = iter(scenario.process_faults())
         self._open: list[str] = []
         self._unlooked: list[str] = []
@@ -419,6 +419,9 @@ class Conductor:
             if not at_rest_ends or self.witness.flight.under_way:
                 self.hub.pump(1.0)
             elif self._at_rest() and found() is None:
+                if self.scenario.lab.clock == "real" and self._next_due_ms is not None:
+                    self.hub.pump(max(self._next_due_ms, 1) / 1000)  # a timer will fire by itself
+                    continue
                 earlier = refused(0, True)
                 if earlier is not None:
                     return Outcome("refused", str(earlier.data["why"]), earlier)

@@ -16,6 +16,8 @@ from racelab.evidence.events import Event
 from racelab.lab.lab import Lab
 
 END_BOUND_S = 10.0
+TIMER_SLACK_S = 5.0
+"""How much later than it is due a timer of a real clock may fire before the lab has failed."""
 LOOKS = 3
 """How often an instance is asked whether it is idle, before it is taken to be at work."""
 GENERATIONS_APART = 100
@@ -33,10 +35,11 @@ class Stopped:
 class Crew:
     """The instances of one run."""
 
-    def __init__(self, lab: Lab, witness: Witness) -> None:
+    def __init__(self, lab: Lab, witness: Witness, *, real_clock: bool = False) -> None:
         self._lab = lab
         self._hub = lab.hub
         self._witness = witness
+        self._real_clock = real_clock
         self.stopped: dict[str, Stopped] = {}
         self.dead: dict[str, Event] = {}
         """by name, the death"""
@@ -60,10 +63,32 @@ class Crew:
         return True
 
     def pass_time(self, ms: int) -> int:
-        """Virtual time passes for everybody; how many timers fired."""
+        """Virtual time passes for everybody; how many timers fired. Real time is waited for, until the timers
+        have fired that are due within `ms`."""
+        if self._real_clock:
+            return self._wait_for_timers(ms)
         for name, stopped in self.stopped.items():
             stopped.asked.append((self._hub.send(name, "advance", ms=ms), "advance"))
         return sum(self._hub.call_all(self.answering, "advance", ms=ms).values())
+
+    def _wait_for_timers(self, ms: int) -> int:
+        asked = self._hub.call_all(self.answering, "timers", within_ms=ms)
+        until = {name: max(answer["due"]) for name, answer in asked.items() if answer["due"]}
+        longest_ms = max((until[name] - asked[name]["now_ms"] for name in until), default=0)
+        deadline = time.monotonic() + longest_ms / 1000 + TIMER_SLACK_S
+        fired = sum(answer["fired"] for answer in asked.values())
+        waiting = until
+        while waiting:
+            if time.monotonic() > deadline:
+                late = ", ".join(waiting)
+                raise BoundError(f"waited {longest_ms:,} ms and {TIMER_SLACK_S:.0f} s for timers of {late} to fire")
+            answers = {name: self._hub.call(name, "timers", until_ms=until[name]) for name in waiting}
+            waiting = {name: until[name] for name, answer in answers.items() if answer["due"]}
+            if waiting:
+                soonest_ms = min(min(answers[name]["due"]) - answers[name]["now_ms"] for name in waiting)
+                self._hub.pump(max(soonest_ms, 1) / 1000)
+        now = self._hub.call_all(list(asked), "timers", until_ms=0)
+        return int(sum(answer["fired"] for answer in now.values()) - fired)
 
     # -- what a schedule does to them
 

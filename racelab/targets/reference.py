@@ -16,7 +16,7 @@ import torch
 
 from racelab.channel.frames import Command
 from racelab.channel.link import Link
-from racelab.engine.clock import VirtualClock
+from racelab.engine.clock import RealClock, VirtualClock
 from racelab.engine.decode import Decode
 from racelab.engine.glue_faults import GLUE_FAULTS, SOUND, Glue
 from racelab.engine.guards import Guards, guarded
@@ -70,7 +70,7 @@ class Instance:
             segment=self.transport.segment,
             torch=str(torch.__version__),
         )
-        self.clock = VirtualClock()
+        self.clock: VirtualClock = VirtualClock()
         self.bus: Bus | None = None
         self.engine: Prefill | Decode | None = None
         self._pools: dict[tuple[int, int, int], PagePool] = {}
@@ -93,6 +93,7 @@ class Instance:
             "look": self.look,
             "dissect": self.dissect,
             "sync": self.sync,
+            "timers": self.timers,
             "quiesce": self.quiesce,
         }
 
@@ -208,7 +209,9 @@ class Instance:
         self._seed = seed
         self.recorder.incarnation = incarnation
         self.recorder.seq = max(self.recorder.seq, numbers_from)
-        self.clock = clock = VirtualClock()
+        self.clock.close()
+        clock = RealClock(self._loop, self._after_work) if lab.clock == "real" else VirtualClock()
+        self.clock = clock
         self.recorder.virtual_ms = lambda: clock.now_ms
         pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
         self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens)
@@ -323,6 +326,11 @@ class Instance:
         if self.bus.failed:
             raise RuntimeError(self.bus.failed)
         return {"busy": self.engine.busy or not self.bus.idle, "next_due_ms": self.clock.next_due_ms()}
+
+    def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:
+        """How many timers have fired, and when those fall due that do so within so long, or until then."""
+        until = self.clock.now_ms + within_ms if within_ms is not None else until_ms or 0
+        return {"fired": self.clock.fired, "due": self.clock.due_by(until), "now_ms": self.clock.now_ms}
 
     def quiesce(self) -> dict[str, Any]:
         """The books at rest: states, leftovers, and pages that a foreign epoch has touched."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench
@@ -140,6 +141,22 @@ def test_a_stopped_process_that_reports_is_a_mismatch(bench: Workbench) -> None:
     verdict = judge(played.history, checkers())
     assert verdict.verdict == "inconclusive"
     assert "stop-prefill is not confirmed: prefill is in state S" in verdict.why
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [("eager", "reproduced"), ("ledger", "prevented")])
+def test_on_a_real_clock_timers_fire_by_themselves(bench: Workbench, policy: str, verdict: str) -> None:
+    steps = """
+  - advance: 300
+  - await: {event: timed-out, request: r1}
+  - await: {event: page-free, request: r1}
+  - release: w1
+"""
+    lab = scenario.Lab(clock="real", request_timeout_ms=300, drain_timeout_ms=300)
+    played = bench.play(Order(msgspec.structs.replace(wanted("real-time", HELD + steps), lab=lab), policy))
+    assert played.verdict.verdict == verdict, played.verdict.why
+    assert played.verdict.label == "shortened: request-timeout-ms 10000 -> 300, drain-timeout-ms 10000 -> 300"
+    (submitted,) = (event for event in played.history.by_kind["submitted"] if event.request == "r1")
+    assert played.history.by_kind["timed-out"][0].clock_ms == submitted.clock_ms + 300
 
 
 def test_the_command_prints_one_object_whatever_ray_says(root: Path, tmp_path: Path, bench: Workbench) -> None:
