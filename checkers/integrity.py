@@ -18,6 +18,7 @@ from checkers.late_writes import writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
 from checkers.ordinary.glance import held
+from racelab.evidence.blocks import Blocks
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
@@ -52,6 +53,7 @@ class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
         self.sources = history.derived(Sources)
+        self.blocks = history.derived(Blocks)
         self.findings: list[Finding] = []
         self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
         self.doubts += history.derived(Deaths).doubts
@@ -82,8 +84,8 @@ class _Judge:
         reader = attempt_name(sight.event.request, sight.event.attempt)
         verb = _VERBS[sight.event.kind]
         what = (
-            f"{reader} {verb} page {sight.page} layer {sight.layer} bytes {sight.start}-{sight.end - 1} with "
-            f"fingerprint {sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
+            f"{reader} {verb} page {sight.page} {self.blocks.name(sight.layer)} bytes {sight.start}-{sight.end - 1} "
+            f"with fingerprint {sight.fingerprint}, its source had {own[0].fingerprint}: {explained}"
         )
         if any(part.source == "unknown" for part in parts):
             what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
@@ -91,7 +93,7 @@ class _Judge:
 
     def _without_source(self, sight: Sight) -> None:
         reader = attempt_name(sight.event.request, sight.event.attempt)
-        place = f"page {sight.page} gen {sight.gen} layer {sight.layer} bytes {sight.start}-{sight.end - 1}"
+        place = f"page {sight.page} gen {sight.gen} {self.blocks.name(sight.layer)} bytes {sight.start}-{sight.end - 1}"
         if self.history.lost or self.sources.of(sight):
             self.doubts.append(f"{reader} takes {place}, a range that no single posted write has")
             return
@@ -110,7 +112,7 @@ class _Judge:
             if write.fate in ("lost", "held") or write.torn is not None or write.landing_after(sight.event, causality)
         ]
         reader = attempt_name(sight.event.request, sight.event.attempt)
-        place = f"page {sight.page} layer {sight.layer}"
+        place = f"page {sight.page} {self.blocks.name(sight.layer)}"
         if len(absent) == len(own):
             self._found(
                 sight,
@@ -193,7 +195,7 @@ class _Judge:
     def _early(self, early: Early) -> None:
         write, posted, taken = early.write, early.write.posted, early.taken
         what = (
-            f"write {write.id} of {writer_of(write)} takes layer {write.layer} of source page "
+            f"write {write.id} of {writer_of(write)} takes {self.blocks.name(write.layer)} of source page "
             f"{posted.data['source_page']} with fingerprint {write.fingerprint}, before the forward of chunk "
             f"{posted.data['chunk']} has run: what was computed there had {early.fingerprint}"
         )
@@ -253,7 +255,6 @@ class _Judge:
         """Every finished request must have shown all that it was granted or found, when committed and when read."""
         granted: dict[tuple[str, str | None, int | None], dict[tuple[int | None, int | None], int]]
         granted = defaultdict(dict)
-        layers = {event.instance: int(event.data["layers"]) for event in self.history.by_kind["pool"]}
         for event in self.history.of("granted", "cache-hit"):
             granted[event.instance, event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
         shown: dict[str, dict[tuple[str | None, int | None], Event]] = {"committed": {}, "read": {}}
@@ -265,7 +266,7 @@ class _Judge:
             attempt = (finished.request, finished.attempt)
             for kind, events in shown.items():
                 pages = granted[finished.instance, finished.request, finished.attempt]
-                missing = _missing(events.get(attempt), pages, layers.get(finished.instance, 0))
+                missing = _missing(events.get(attempt), pages, self.blocks, finished.instance)
                 if missing:
                     self.doubts.append(f"{attempt_name(*attempt)} finished, and {missing} was never {kind}")
 
@@ -292,13 +293,15 @@ class _Judge:
         )
 
 
-def _missing(event: Event | None, granted: dict[tuple[int | None, int | None], int], layers: int) -> str | None:
+def _missing(
+    event: Event | None, granted: dict[tuple[int | None, int | None], int], blocks: Blocks, instance: str
+) -> str | None:
     """What of the granted pages the event does not show, in words."""
     if event is None:
         return "anything of it"
     seen = {tuple(row[:5]) for row in event.data["fingerprints"]}
     for (page, gen), size in granted.items():
-        for layer in range(layers):
-            if size and (page, gen, layer, 0, size) not in seen:
-                return f"page {page} gen {gen} layer {layer} bytes 0-{size - 1}"
+        for block in range(blocks.count(instance)):
+            if size and (page, gen, block, 0, size) not in seen:
+                return f"page {page} gen {gen} {blocks.name(block)} bytes 0-{size - 1}"
     return None

@@ -10,6 +10,7 @@ from checkers.consumers import Sight, SightsByPage, Sources
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
 from checkers.memory import Memory, Span
+from racelab.evidence.blocks import Blocks
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name
@@ -36,6 +37,7 @@ class LateWrites:
         self._causality = history.causality
         self._ledger = history.derived(Ledger)
         self._memory = history.derived(Memory)
+        self._blocks = history.derived(Blocks)
         self.found: list[Late] = []
         self.doubts: list[str] = []
         for write in history.derived(Writes):
@@ -54,7 +56,11 @@ class LateWrites:
             if span.page == posted.page and span.layer == write.layer:
                 self._judge_own(write, span)
             else:
-                self._late(write, span, f"landed outside of page {posted.page} layer {write.layer}, which was granted")
+                self._late(
+                    write,
+                    span,
+                    f"landed outside of page {posted.page} {self._blocks.name(write.layer)}, which was granted",
+                )
 
     def _judge_own(self, write: Write, span: Span) -> None:
         """The part of a write that lies where its grant says."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from checkers.granted_writes import GrantedWrites
 from checkers.lives import Grant, Life
 from racelab import fences
+from racelab.evidence.blocks import Blocks
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.naming import number
@@ -37,7 +38,7 @@ class Claims:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._layers = {event.instance: int(event.data["layers"]) for event in history.by_kind["pool"]}
+        self._blocks = history.derived(Blocks)
         self._sent = {event.data["id"]: event for event in history.by_kind["sent"]}
         self._writes = history.derived(GrantedWrites)
 
@@ -76,7 +77,7 @@ class Claims:
             for event in self.history.by_kind["unregistered"]
             if event.instance == closed.instance and event.seq < closed.seq
         }
-        if closed.data["evidence"] == "deregistered" and len(layers) < self._layers.get(life.instance, 0):
+        if closed.data["evidence"] == "deregistered" and len(layers) < self._blocks.count(life.instance):
             return Claim(false=f"{about} is false: {len(layers)} of its layers were unregistered before it")
         if closed.data["evidence"] != "deregistered" and not self._was_reset(closed):
             return Claim(doubt=f"{about}: no reset of a queue pair of {closed.instance} is known before it")
@@ -113,10 +114,11 @@ class Claims:
     def _gap(self, life: Life, grant: Grant, writes: list[Write]) -> str | None:
         """Completions close a grant only if everything granted was posted; else more may come."""
         size = grant.opened.data["bytes"]
-        layers = self._layers.get(life.instance, 0)
+        blocks = self._blocks.count(life.instance)
         posted = {write.layer for write in writes}
-        if size and len(posted) < layers:
-            return f"writes of {len(posted)} of its {layers} layers were posted, and posting is not closed"
+        if size and len(posted) < blocks:
+            missing = ", ".join(self._blocks.name(block) for block in range(blocks) if block not in posted)
+            return f"no write of its {missing} was posted, and posting is not closed"
         return None
 
     def _acknowledgement(self, writes: list[Write], closed: Event) -> str | None:

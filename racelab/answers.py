@@ -66,4 +66,5 @@ def _explanation(history: History, finished: Event, at: int, findings: list[Find
         return None
     _, _, finding, name = min(reasons, key=lambda reason: reason[:2])
     place = {"instance": finding.instance, "page": finding.page, "gen": finding.gen, "layer": finding.layer}
+    place |= {"rank": finding.rank} if finding.rank is not None else {}
     return place | {"writer": finding.writer, "event": name}

@@ -54,6 +54,9 @@ PROBE = "probe"
 """The request that the conductor submits after the drain; no scenario may use the name."""
 
 
+RANKS = (1, 2, 4, 8)
+
+
 class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The shape of the system under test: sizes in pages, tokens and layers, timers in ms.
 
@@ -65,6 +68,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     prefill_pages: int = 8
     page_tokens: int = 16
     layers: int = 2
+    ranks: int = 1
+    """tensor-parallel ranks of each instance: each has some of the heads of every layer, and writes them by itself"""
     chunk_tokens: int = 16
     request_timeout_ms: int | None = 10_000
     """how long a client waits; null: for ever"""
@@ -320,6 +325,10 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
         number = isinstance(value, int) and not isinstance(value, bool)
         if number and value < (name != "control_qos"):
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
+    if lab.ranks not in RANKS:
+        document.problem(f"ranks: one of {', '.join(map(str, RANKS))}, which divide the heads evenly", "lab", "ranks")
+    if lab.ranks > 1 and lab.transfer == "pull":
+        document.problem("a pull reads whole layers: one rank", "lab", "ranks")
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
     for name, request in requests.items():

@@ -39,12 +39,13 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which control messages, by type and request; `chunk` for those that carry one."""
+    """Which control messages, by type and request; `chunk` and `rank` for those that carry one."""
 
     type: str
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
+    rank: int | None = None
 
 
 class WorkMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):

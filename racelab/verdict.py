@@ -15,6 +15,7 @@ from racelab import answers
 from racelab.errors import EXIT_EXPECTED, EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED, HistoryError
 from racelab.evidence import collector, rc
 from racelab.evidence.agreement import disagreement
+from racelab.evidence.blocks import Blocks
 from racelab.evidence.certificates import Certificate, certify
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
@@ -110,6 +111,7 @@ def judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
 
 def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     results = {spec: _ask(checkers.get(spec), spec, history) for spec in SPECIFICATIONS}
+    results = {spec: _placed(history, result) for spec, result in results.items()}
     injections = certify(history) + certify_processes(history)
     found = [finding for result in results.values() for finding in result.findings]
     tokens = answers.compared(history, history.header.scenario.requests, found)
@@ -163,6 +165,14 @@ def _halted(history: History) -> dict[str, Any] | None:
     noticed = next(event for event in history.by_kind["ledger-violation"] if (event.instance, event.seq) == by)
     ticket = {"request": noticed.request, "attempt": noticed.attempt, "page": noticed.page, "gen": noticed.gen}
     return {"step": halted.data["n"], "event": number(noticed), **ticket, **noticed.data}
+
+
+def _placed(history: History, result: SpecResult) -> SpecResult:
+    """The result, its findings by layer and rank where they named a memory block."""
+    if not result.findings:
+        return result
+    blocks = history.derived(Blocks)
+    return msgspec.structs.replace(result, findings=[blocks.placed(finding) for finding in result.findings])
 
 
 def _lab_failure(history: History) -> str | None:

@@ -58,6 +58,7 @@ class _Wire:
                 batch=f"b-{writes[0].identity.write}",
                 lane="direct",
                 layer=identity.layer,
+                **identity.of,
                 chunk=identity.chunk,
                 address=identity.address,
                 bytes=identity.bytes,
@@ -76,8 +77,8 @@ class _Wire:
         ok = not any(map(self.fails, writes))
         status, code = ("ok", 1) if ok else ("failed", -1)
         for write in writes if ok else ():
-            to, source = write.identity, _bytes(self._source)[write.identity.layer, write.source_page]
-            _bytes(self._target)[to.layer, to.page, : to.bytes] = source[: to.bytes]
+            to, source = write.identity, _bytes(self._source)[_block(write), write.source_page]
+            _bytes(self._target)[_block(write), to.page, : to.bytes] = source[: to.bytes]
         first = writes[0].identity
         batch = f"b-{first.write}"
         identities = [write.identity.write for write in writes]
@@ -124,7 +125,7 @@ class Duet:
         for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
             recorder = Recorder(role, self.events.append)
             recorder.virtual_ms = lambda: self.clock.now_ms
-            pool = PagePool(pages, self.lab.layers, self.lab.page_tokens)
+            pool = PagePool(pages, self.lab.layers, self.lab.page_tokens, ranks=self.lab.ranks)
             pool.refill(pages)
             mail = Mail(recorder, lambda message: self._mail.append(encode(message)))
             sides[role] = (self.lab, recorder, guarded(self.guards, recorder), pool, model, mail, self.clock)
@@ -141,10 +142,9 @@ class Duet:
 
     def _describe(self, recorder: Recorder, pool: PagePool) -> None:
         free = list(range(pool.pages))
-        sizes = {"pages": pool.pages, "page_bytes": pool.page_bytes, "layers": pool.layers}
+        sizes = {"pages": pool.pages, "page_bytes": pool.page_bytes, "layers": pool.layers, "blocks": len(pool.blocks)}
         recorder.record("pool", **sizes, free=free, pattern=pool.pattern_chunks)
-        for layer in range(pool.layers):
-            recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
+        pool.record_regions(recorder)
 
     def submit(self, *names: str) -> None:
         """These requests arrive at once."""
@@ -253,4 +253,9 @@ class Duet:
 
 
 def _bytes(pool: PagePool) -> torch.Tensor:
-    return pool.kv.view(torch.uint8).view(pool.layers, pool.pages, pool.page_bytes)
+    return pool.kv.view(torch.uint8).view(len(pool.blocks), pool.pages, pool.page_bytes)
+
+
+def _block(write: Write) -> int:
+    """The memory block that a write goes to."""
+    return write.identity.block if write.identity.block is not None else write.identity.layer

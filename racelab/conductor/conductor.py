@@ -316,18 +316,18 @@ class Conductor:
         if "decode" not in self.crew.answering:
             return
         regions = {
-            event.data["layer"]: event.data["address"]
+            event.data["layer"]: range(event.data["address"], event.data["address"] + event.data["bytes"])
             for event in self.witness.of("region")
             if event.instance == "decode"
         }
         page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == "decode")
         ranges = []
         for event in held:
-            layer, page = event.data["layer"], event.page
-            assert page is not None
-            start = event.data["address"] - regions[layer] - page * page_bytes
+            address = event.data["address"]
+            block = next(block for block, region in regions.items() if address in region)
+            page, start = divmod(address - regions[block].start, page_bytes)
             end = start + event.data["bytes"]
-            ranges.append({"page": page, "layer": layer, "start": start, "end": end, "write": event.data["what"]})
+            ranges.append({"page": page, "layer": block, "start": start, "end": end, "write": event.data["what"]})
         self.hub.call("decode", "look", ranges=ranges, why=why)
 
     # -- processes

@@ -19,7 +19,17 @@ from typing import Any
 
 from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
-from racelab.engine.guards import SILENCE, ApplyControl, CommitTransfer, Guards, KeepWaiting, SkipNotice, Ticket
+from racelab.engine.guards import (
+    SILENCE,
+    ApplyControl,
+    CloseOnFailure,
+    CommitTransfer,
+    Guards,
+    KeepWaiting,
+    SkipNotice,
+    Ticket,
+)
+from racelab.engine.handles import Handles
 from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
@@ -71,6 +81,7 @@ class Decode:
         self._segment = segment
         self._soon = soon
         self._requests: dict[str, Live] = {}
+        self._attempts: dict[tuple[str, int], Live] = {}
         self._queue: list[Live] = []
         self._running: list[Live] = []
         self._step_due = False
@@ -118,7 +129,7 @@ class Decode:
         if patience_ms is not None:
             left_ms = max(patience_ms + since_ms - self._clock.now_ms, 0)
             request.timer = self._clock.after(left_ms, lambda: self._time_out(request))
-        self._requests[name] = request
+        self._requests[name] = self._attempts[name, attempt] = request
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         kind = "forwarded" if forwarded else "submitted"
         self._recorder.record(kind, name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
@@ -187,7 +198,9 @@ class Decode:
     def _reserve(self, request: Live, pages: list[list[int]]) -> None:
         chunk_tokens = self._shape.chunk_tokens
         first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
-        request.chunks_missing = set(range(first_chunk, -(-request.transferred // chunk_tokens)))
+        chunks = range(first_chunk, -(-request.transferred // chunk_tokens))
+        request.chunks_missing = {(chunk, rank) for chunk in chunks for rank in range(self._pool.ranks)}
+        request.handles = Handles(self._pool.ranks, set(request.chunks_missing))
         request.news_due = len(request.chunks_missing)
         request.reserved = True
         limit_ms = self._shape.receive_timeout_ms
@@ -201,7 +214,7 @@ class Decode:
             first_page=request.hits,
             pages=pages,
             segment=self._segment,
-            regions=[self._pool.address(layer) for layer in range(self._pool.layers)],
+            regions=[self._pool.address(block) for block in range(len(self._pool.blocks))],
         )
 
     # -- what prefill says
@@ -222,18 +235,30 @@ class Decode:
             self._mail.ignored(message, f"decode takes no {message.type}")
 
     def _on_written(self, message: Message) -> None:
+        assert message.chunk is not None
         ok = message.body["status"] == "ok"
-        if ok:
+        handle = (message.chunk, message.rank or 0)
+        handles = self._attempts[message.request, message.attempt].handles
+        if handles.note(*handle, ok=ok):
             self._close_grants(message, "completions")
+        elif not ok:
+            self._hear_failure(message, handles)
         request = self._requests[message.request]
         if self._refuses(message, request, "committed"):
             return
-        assert message.chunk is not None
         final = message.body.get("final", False)
-        request.note(message.chunk, ok, final)
+        request.note(handle, ok, final)
         whole = request.news_due <= 0 or final
         if not request.committed and (whole or not ok):
             self._conclude(request, message.body["tokens"], whole)
+
+    def _hear_failure(self, message: Message, handles: Handles) -> None:
+        """One rank's writes failed: the end of the attempt's writes, if no guard minds."""
+        about = (message.request, message.attempt, None, None, "grant-closed")
+        if not self._guards.refuse(CloseOnFailure(*about, outstanding=handles.outstanding)):
+            for ticket in self.ledger.granted_to(message.request, message.attempt):
+                self.ledger.close(ticket, "failure-report", message.id)
+            self._admit()
 
     def _on_failed(self, message: Message) -> None:
         request = self._requests[message.request]

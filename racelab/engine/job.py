@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
+from racelab.engine.handles import Handle
 
 
 @dataclass
@@ -22,11 +23,11 @@ class Job:
     pages: list[tuple[int, int]]
     sources: list[Ticket] = field(default_factory=list)
     next_chunk: int = 0
-    outstanding: dict[int, int] = field(default_factory=dict)
-    """writes without a completion, by chunk"""
+    outstanding: dict[Handle, int] = field(default_factory=dict)
+    """writes without a completion, by chunk and rank"""
     unfinished: dict[int, int] = field(default_factory=dict)
     """writes without a successful completion, by source page"""
-    failed: set[int] = field(default_factory=set)
+    failed: set[Handle] = field(default_factory=set)
     pulled: bool = False
     """decode reads the pages itself: nothing of them is posted"""
     referenced: bool = False

@@ -146,6 +146,10 @@ class Ledger:
         self._granted.add(ticket)
         self._recorder.record("granted", *_subject(ticket), to=to, bytes=size_bytes)
 
+    def granted_to(self, request: str, attempt: int) -> list[Ticket]:
+        """What an attempt has grants of, without stop evidence."""
+        return sorted(ticket for ticket in self._grants if (ticket.request, ticket.attempt) == (request, attempt))
+
     def close(self, ticket: Ticket, evidence: str, by: str) -> None:
         """Stop evidence for a grant; a draining page with no other grant becomes FREE."""
         if ticket in self._granted and ticket not in self._grants:

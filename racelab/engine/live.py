@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
+from racelab.engine.handles import Handle, Handles
 from racelab.engine.pool import Fingerprint
 
 
@@ -27,9 +28,10 @@ class Live:
     """content keys of the prompt's full pages; empty without a prefix cache"""
     tickets: list[Ticket] = field(default_factory=list)
     hits: int = 0
-    chunks_missing: set[int] = field(default_factory=set)
-    """those of which there is no news"""
-    chunks_failed: set[int] = field(default_factory=set)
+    handles: Handles = field(default_factory=Handles)
+    chunks_missing: set[Handle] = field(default_factory=set)
+    """those of which there is no news, a chunk once for each rank"""
+    chunks_failed: set[Handle] = field(default_factory=set)
     news_due: int = 0
     """how many more reports of chunks are expected"""
     watchdog: Timer | None = None
@@ -41,7 +43,7 @@ class Live:
     ended: str | None = None
     last_read: list[Fingerprint] = field(default_factory=list)
 
-    def note(self, chunk: int, ok: bool, final: bool) -> None:
+    def note(self, chunk: Handle, ok: bool, final: bool) -> None:
         """News of a chunk, after which there is no other if it is `final`."""
         self.news_due -= 1
         self.chunks_missing.discard(chunk)

@@ -17,11 +17,22 @@ class Mail:
         self._post = post
         self._count = 0
 
-    def send(self, type: str, to: str, request: str, attempt: int, *, chunk: int | None = None, **body: Any) -> None:
+    def send(
+        self,
+        type: str,
+        to: str,
+        request: str,
+        attempt: int,
+        *,
+        chunk: int | None = None,
+        rank: int | None = None,
+        **body: Any,
+    ) -> None:
         """Record and publish one message."""
         self._count += 1
         identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
         about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
+        about |= {"rank": rank} if rank is not None else {}
         about |= {key: value for key, value in body.items() if isinstance(value, str | bool)}
         sent = self._recorder.record("sent", request, attempt, id=identity, type=type, to=to, **about)
         self._post(
@@ -33,6 +44,7 @@ class Mail:
                 request=request,
                 attempt=attempt,
                 chunk=chunk,
+                rank=rank,
                 seq=sent.seq,
                 hlc=sent.hlc,
                 body=body,
@@ -45,6 +57,8 @@ class Mail:
         about: dict[str, Any] = {"from": message.sender}
         if message.chunk is not None:
             about["chunk"] = message.chunk
+        if message.rank is not None:
+            about["rank"] = message.rank
         about |= {key: value for key, value in message.body.items() if isinstance(value, str | bool)}
         self._recorder.record(
             "received",

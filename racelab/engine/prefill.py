@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from racelab.engine.clock import VirtualClock
 from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, PostUncomputed, SkipNotice
+from racelab.engine.handles import Handle
 from racelab.engine.job import Job
 from racelab.engine.leases import Sources
 from racelab.engine.ledger import Ledger
@@ -101,25 +102,26 @@ class Prefill:
             self._mail.ignored(message, f"prefill takes no {message.type}")
 
     def on_completion(self, completion: Completion) -> None:
-        """Handle what the transport said of a batch; every batch is of one chunk of one attempt."""
+        """Handle what the transport said of a batch; every batch is of one rank's share of one chunk of one attempt."""
         ok = completion.status == "ok"
         first = completion.writes[0].identity
+        handle = (first.chunk, first.rank or 0)
         job = self._by_write[first.write]
         for write in completion.writes:
             del self._by_write[write.identity.write]
             self._note_write_done(job, write.source_page, ok, completion.batch)
-        job.outstanding[first.chunk] -= len(completion.writes)
+        job.outstanding[handle] -= len(completion.writes)
         if not ok:
-            job.failed.add(first.chunk)
-        if job.outstanding[first.chunk] == 0:
-            del job.outstanding[first.chunk]
-            self._tell_written(job, first.chunk)
+            job.failed.add(handle)
+        if job.outstanding[handle] == 0:
+            del job.outstanding[handle]
+            self._tell_written(job, handle)
         if job.owes_ack and not job.outstanding:
             self._acknowledge(job)
         self._admit()
 
     def _note_write_done(self, job: Job, page: int, ok: bool, batch: str) -> None:
-        """A source page is free of the NIC once all its layers' writes have succeeded."""
+        """A source page is free of the NIC once the writes of all its blocks have succeeded."""
         job.unfinished[page] -= 1 if ok else 0
         if job.unfinished[page] == 0:
             source = next(ticket for ticket in job.sources if ticket.page == page)
@@ -218,24 +220,25 @@ class Prefill:
         last = (end - 1) // self._shape.page_tokens
         if first > last:
             return
-        writes = [self._write(job, chunk, index, layer) for index in range(first, last + 1) for layer in self._layers]
+        blocks = range(len(self._pool.blocks))
         for index in range(first, last + 1):
             self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
-            job.unfinished[job.sources[index].page] = self._shape.layers
-        job.outstanding[chunk] = len(writes)
-        for write in writes:
-            self._by_write[write.identity.write] = job
-        self._transport.post(job.segment, writes)
+            job.unfinished[job.sources[index].page] = len(blocks)
+        for rank in range(self._pool.ranks):  # each posts its own share
+            share = blocks[rank :: self._pool.ranks]
+            writes = [self._write(job, chunk, index, block) for index in range(first, last + 1) for block in share]
+            job.outstanding[chunk, rank] = len(writes)
+            for write in writes:
+                self._by_write[write.identity.write] = job
+            self._transport.post(job.segment, writes)
 
-    @property
-    def _layers(self) -> range:
-        return range(self._shape.layers)
-
-    def _write(self, job: Job, chunk: int, index: int, layer: int) -> Write:
+    def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
         self._writes += 1
         size = self._pool.valid_bytes(index, job.transferred)
         page, gen = job.pages[index - job.first_page]
         source = job.sources[index].page
+        layer, rank = self._pool.blocks[block]
+        several = self._pool.ranks > 1
         identity = WriteIdentity(
             write=f"w{self._recorder.incarnation}-{self._writes}",
             request=job.request,
@@ -244,19 +247,22 @@ class Prefill:
             layer=layer,
             page=page,
             gen=gen,
-            address=job.regions[layer] + page * self._pool.page_bytes,
+            address=job.regions[block] + page * self._pool.page_bytes,
             bytes=size,
+            rank=rank if several else None,
+            block=block if several else None,
         )
-        whole = self._pool.fingerprint(source, layer, 0, size)
+        whole = self._pool.fingerprint(source, block, 0, size)
         return Write(
             identity,
-            source_address=self._pool.address(layer) + source * self._pool.page_bytes,
+            source_address=self._pool.address(block) + source * self._pool.page_bytes,
             source_page=source,
             fingerprint=whole,
             chunks=self._pool.seen.of(whole),
         )
 
-    def _tell_written(self, job: Job, chunk: int) -> None:
+    def _tell_written(self, job: Job, handle: Handle) -> None:
+        chunk, rank = handle
         count = self._shape.chunk_tokens // self._shape.page_tokens
         start = chunk * count - job.first_page
         self._mail.send(
@@ -265,7 +271,8 @@ class Prefill:
             job.request,
             job.attempt,
             chunk=chunk,
-            status="failed" if chunk in job.failed else "ok",
+            rank=rank if self._pool.ranks > 1 else None,
+            status="failed" if handle in job.failed else "ok",
             tokens=job.transferred,
             **({"final": True} if job.placeholder else {}),
             pages=job.pages[max(start, 0) : min(start + count, len(job.sources) - job.first_page)],

@@ -28,6 +28,8 @@ _SHARPNESS = 4.0
 _POSITION_GAIN = 0.3
 _NORM_GAIN = math.sqrt(WIDTH)
 _POSITIONS_MAX = 4096
+_ONE_RANK = 5
+"""Dimensions of a layer's cache that is not split."""
 
 
 class Layer:
@@ -60,7 +62,7 @@ class Transformer:
         """Run `tokens` at positions `start`... over the request's `pages` of `kv`.
 
         Args:
-            kv: [layers, pages, page_tokens, 2, HEADS, HEAD_DIM]; the new tokens' keys and values
+            kv: as in racelab.engine.pool, of one rank or of several; the new tokens' keys and values
                 are written into it, those before `start` are read from it.
             pages: page numbers of the request, in token order.
 
@@ -84,7 +86,7 @@ class Transformer:
             _store(cache, pages, start, fresh[:, 1:])
             if layer is self.layers[-1] and not answer:
                 return None
-            keys, values = cache.index_select(0, index).view(-1, 2, HEADS, HEAD_DIM)[:end].permute(1, 2, 0, 3)
+            keys, values = _load(cache, index)[:end].permute(1, 2, 0, 3)
             scores = torch.bmm(fresh[:, 0].transpose(0, 1), keys.transpose(1, 2))
             attended = torch.bmm((scores if mask is None else scores + mask).softmax(-1), values)
             hidden = hidden + attended.transpose(0, 1).reshape(count, -1) @ layer.output
@@ -92,8 +94,21 @@ class Transformer:
         return _norm(hidden[-1]) @ self.unembedding
 
 
+def _load(cache: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """The keys and values of some pages, [tokens, 2, HEADS, HEAD_DIM]; each rank has some of the heads."""
+    if cache.dim() == _ONE_RANK:
+        return cache.index_select(0, index).view(-1, 2, HEADS, HEAD_DIM)
+    shares = cache.index_select(1, index)
+    return torch.cat([share.flatten(0, 1) for share in shares], dim=2)
+
+
 def _store(cache: torch.Tensor, pages: list[int], start: int, key_value: torch.Tensor) -> None:
-    """Write tokens' keys and values into their slots, one copy a page."""
+    """Write tokens' keys and values into their slots, one copy a page and rank."""
+    if cache.dim() > _ONE_RANK:
+        heads = HEADS // len(cache)
+        for rank, share in enumerate(cache):
+            _store(share, pages, start, key_value[:, :, rank * heads : (rank + 1) * heads])
+        return
     page_tokens, done = cache.shape[1], 0
     while done < len(key_value):
         page, slot = divmod(start + done, page_tokens)

@@ -50,7 +50,7 @@ def _messages(history: History) -> Iterator[str]:
             first = sent.get(event.data[key])
             if first is None:
                 continue
-            name = _differing(first, event, _OWNER, "type", "chunk", "status", "clean")
+            name = _differing(first, event, _OWNER, "type", "chunk", "rank", "status", "clean")
             if name is not None:
                 yield f"{number(first)} and {number(event)} disagree about message {first.data['id']}: {name}"
             if kind == "received" and not before(first, event):
@@ -62,7 +62,11 @@ def _writes(history: History) -> Iterator[str]:
     for kind in _AT_A_GATE:
         for event in history.by_kind[kind]:
             write = writes.get(event.data["what"])
-            name = _differing(write.posted, event, _TICKET, "address", "bytes", "layer", "chunk") if write else None
+            name = (
+                _differing(write.posted, event, _TICKET, "address", "bytes", "layer", "rank", "chunk")
+                if write
+                else None
+            )
             if write is not None and name is not None:
                 yield f"{number(write.posted)} and {number(event)} disagree about write {write.id}: {name}"
     for event in history.by_kind["completed"]:

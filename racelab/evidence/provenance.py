@@ -154,7 +154,7 @@ class Provenance:
                 request=posted.request,
                 attempt=posted.attempt,
                 gen=posted.gen,
-                layer=write.layer,
+                layer=posted.data["layer"],
                 rank=posted.data.get("rank"),
                 chunk=posted.data["chunk"],
                 offset=offset,

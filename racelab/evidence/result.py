@@ -31,6 +31,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     page: int | None = None
     gen: int | None = None
     layer: int | None = None
+    rank: int | None = None
+    """which share of the layer, where there are several"""
     owner: str | None = None
     writer: str | None = None
     bytes: tuple[int, int] | None = None

@@ -35,6 +35,7 @@ class Write(msgspec.Struct, eq=False, gc=False):
     posted: Event
     id: str
     layer: int
+    """the number of its memory block (racelab.evidence.blocks)"""
     address: int
     bytes: int
     fingerprint: str
@@ -129,7 +130,12 @@ class Writes:
         for event in history.by_kind["posted"]:
             data = event.data
             self.by_id[data["write"]] = Write(
-                event, data["write"], data["layer"], data["address"], data["bytes"], data["fingerprint"]
+                event,
+                data["write"],
+                data.get("block", data["layer"]),
+                data["address"],
+                data["bytes"],
+                data["fingerprint"],
             )
         for event in history.by_kind["completed"]:
             for identity in event.data["writes"]:

@@ -86,5 +86,6 @@ def _gaps(verdict: dict[str, Any]) -> Iterator[str]:
             yield f"injection {certificate['id']} is {certificate['state']}: {why}"
     for finding in verdict.get("evidence") or []:
         if finding["grade"] == "corrupt" and not finding.get("provenance"):
-            place = f"page {finding['page']} gen {finding['gen']} layer {finding['layer']}"
+            rank = f" rank {finding['rank']}" if finding.get("rank") is not None else ""
+            place = f"page {finding['page']} gen {finding['gen']} layer {finding['layer']}{rank}"
             yield f"nobody took {place} apart: whose bytes are where in it is not known"

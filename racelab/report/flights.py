@@ -93,6 +93,7 @@ def _words(canvas: Canvas, flight: Flight) -> str:
         what = f"message {some.data.get('type', flight.identity)} of {who(some)}"
     else:
         layer = f", layer {some.data['layer']}" if "layer" in some.data else ""
+        layer += f" rank {some.data['rank']}" if "rank" in some.data else ""
         amount = f", {size(int(some.data['bytes']))}" if "bytes" in some.data else ""
         what = f"write of {who(some)} to page {some.page} gen {some.gen}{layer}{amount}"
     ways = (

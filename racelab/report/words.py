@@ -143,6 +143,13 @@ def _length(value: Any) -> int:
 
 _AS = {"completed": "has completed", "lost": "was lost"}
 
+
+def _share(data: dict[str, Any]) -> str:
+    """`layer 1`, or `layer 1 rank 0`."""
+    rank = f" rank {data['rank']}" if "rank" in data else ""
+    return f"layer {data.get('layer')}{rank}"
+
+
 _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "run-started": lambda e, d: f"run {d.get('run')} starts with seed {d.get('seed')}",
     "phase": lambda e, d: f"phase: {d.get('phase')}",
@@ -172,7 +179,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "aborted": lambda e, d: f"the client gave up on {who(e)}",
     "failed": lambda e, d: f"{who(e)} failed: {d.get('why')}",
     "attempt-ended": lambda e, d: f"is done with {who(e)}: {d.get('why')}",
-    "posted": lambda e, d: f"posts a write of {who(e)} to {ticket(e)}, layer {d.get('layer')}, {size(d['bytes'])}",
+    "posted": lambda e, d: f"posts a write of {who(e)} to {ticket(e)}, {_share(d)}, {size(d['bytes'])}",
     "completed": _completed,
     "look": lambda e, d: f"looks at {ticket(e)}, layer {d.get('layer')}: {d.get('why')}",
     "chunks": lambda e, d: (

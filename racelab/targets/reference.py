@@ -73,7 +73,7 @@ class Instance:
         self.clock: VirtualClock = VirtualClock()
         self.bus: Bus | None = None
         self.engine: Prefill | Decode | None = None
-        self._pools: dict[tuple[int, int, int], PagePool] = {}
+        self._pools: dict[tuple[int, int, int, int], PagePool] = {}
         self._models: dict[int, Transformer] = {}
         self._pool: PagePool | None = None
         self._polling = False
@@ -214,16 +214,17 @@ class Instance:
         self.clock = clock
         self.recorder.virtual_ms = lambda: clock.now_ms
         pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
-        self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens)
+        self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens, lab.ranks)
         pool.refill(epoch)
         self.transport.forget_lanes()
-        self.transport.register((pool.address(layer), pool.layer_bytes) for layer in range(pool.layers))
+        self.transport.register((pool.address(block), pool.block_bytes) for block in range(len(pool.blocks)))
         pool.check_memory()
         self.engine = self._build(
             lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
         )
         self.engine.ledger.gen = [generations_from] * pages
         free = list(reversed(self.engine.ledger.free))
+        shares: dict[str, Any] = {"blocks": len(pool.blocks)} if pool.ranks > 1 else {}
         self.recorder.record(
             "pool",
             pages=pages,
@@ -232,9 +233,9 @@ class Instance:
             free=free,
             pattern=pool.pattern_chunks,
             generations_from=generations_from,
+            **shares,
         )
-        for layer in range(pool.layers):
-            self.recorder.record("region", layer=layer, address=pool.address(layer), bytes=pool.layer_bytes)
+        pool.record_regions(self.recorder)
         return {"address_0": pool.address(0)}
 
     def _build(self, lab: Lab, pool: PagePool, guards: Guards, glue: Glue) -> Prefill | Decode:
@@ -252,10 +253,10 @@ class Instance:
             self._models[layers] = Transformer(layers)
         return self._models[layers]
 
-    def _pool_for(self, pages: int, layers: int, page_tokens: int) -> PagePool:
-        key = (pages, layers, page_tokens)
+    def _pool_for(self, pages: int, layers: int, page_tokens: int, ranks: int) -> PagePool:
+        key = (pages, layers, page_tokens, ranks)
         if key not in self._pools:
-            self._pools[key] = PagePool(*key, self._home.memory)
+            self._pools[key] = PagePool(pages, layers, page_tokens, self._home.memory, ranks=ranks)
         return self._pools[key]
 
     def arm_work(self, hold: str, match: dict[str, Any], count: int) -> None:

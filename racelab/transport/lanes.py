@@ -29,7 +29,8 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Whose access it is and where its bytes go: `bytes` from `address` on, in the memory that they change.
 
     `write` is unique in a run; `page` and `gen` are the ticket that it fills, from byte `start` of the page's layer
-    on; `rank` is that of the receiver, where it has several. Of a read (`op`) the ticket is one of whoever posts
+    on; `rank` is that of the receiver, where it has several, and `block`
+    then the number of the memory block of its share. Of a read (`op`) the ticket is one of whoever posts
     it, and `source` is where its bytes are in the peer's memory.
     """
 
@@ -46,11 +47,17 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     op: str = "write"
     source: int = 0
+    block: int | None = None
 
     @property
     def peer_address(self) -> int:
         """Where it reaches the peer's memory: what its header on the wire says."""
         return self.source if self.op == "read" else self.address
+
+    @property
+    def of(self) -> dict[str, int]:
+        """Whose share of a layer it is, for events; empty where a layer has one."""
+        return {} if self.block is None else {"rank": self.rank or 0, "block": self.block}
 
 
 class Lanes(Rules[WriteIdentity]):

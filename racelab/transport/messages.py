@@ -39,6 +39,8 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
     request: str
     attempt: int
     chunk: int | None = None
+    rank: int | None = None
+    """of `written`: whose writes, where prefill has several ranks"""
     seq: int
     hlc: int
     body: dict[str, Any] = {}

@@ -229,6 +229,7 @@ class Transport:
             bytes=identity.bytes,
             source_page=write.source_page,
             fingerprint=write.fingerprint,
+            **identity.of,
             **({"chunks": write.chunks} if write.chunks is not None else {}),
             **(of_a_read(write) if identity.op == "read" else {}),
         )

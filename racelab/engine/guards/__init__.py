@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from racelab.engine.guards.control import ApplyControl
 from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
+from racelab.engine.guards.handles import CloseOnFailure
 from racelab.engine.guards.leases import HonourClaim, LetLeaseLapse
 from racelab.engine.guards.local_work import AdvertisePages, PostUncomputed
 from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
@@ -34,6 +35,7 @@ __all__ = [
     "AcknowledgeAbort",
     "AdvertisePages",
     "ApplyControl",
+    "CloseOnFailure",
     "CommitTransfer",
     "EndDrain",
     "FreeExpired",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from racelab.engine.guards.control import ControlCarriesGeneration
 from racelab.engine.guards.endings import ReceiveWatchdog, TellPeerOfEnd
 from racelab.engine.guards.guard import Guard
+from racelab.engine.guards.handles import EveryHandleStopped
 from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
 from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeGrant
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
@@ -28,6 +29,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     ComputeBeforePost,
     ReferenceNamesGeneration,
     RenewLease,
+    EveryHandleStopped,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
