@@ -39,7 +39,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     `embedded` or HOST:PORT; `hub-host` is the address at which processes reach the conductor. With
     `simulated` a software device of so many `rails` stands in for each instance's NICs. With `machine` their
     memory and transfer engines are in that machine; `queue-pair-retries` is how often a requester there tries
-    again (7 if left out, which is Mooncake's). `write-gate` names the gate that holds writes, if not the first."""
+    again (7 if left out, which is Mooncake's). `write-gate` names the gate of writes, if not the transport's own."""
 
     cluster: str
     about: str = ""
@@ -75,7 +75,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         """
         here = [each for each in injectors if each.serves(self.transport, self.machine)]
         write_gates = [each.name for each in here if each.subject == "write"]
-        wanted = self.write_gate or next(iter(write_gates), "")
+        wanted = self.write_gate or next(
+            (each.name for each in here if each.subject == "write" and not each.machines), ""
+        )
         if self.write_gate and self.write_gate not in write_gates:
             raise UsageError(
                 f"cluster {self.cluster} wants its writes held by {self.write_gate!r}",

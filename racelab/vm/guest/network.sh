@@ -19,5 +19,7 @@ ip rule add pref 13 iif lo oif veth1 to 10.77.0.1 lookup 102
 ip rule add pref 100 lookup local && ip rule del pref 0
 ip route add 10.77.0.2 dev veth0 src 10.77.0.1 table 101
 ip route add 10.77.0.1 dev veth1 src 10.77.0.2 table 102
+ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev veth0 nud permanent
+ip neigh add 10.77.0.1 lladdr 02:00:00:00:00:01 dev veth1 nud permanent
 for end in 0 1; do rdma link add rxe$end type rxe netdev veth$end || fail "no rxe device on veth$end"; done
 nft -f /run/racelab/wire.nft || fail "no counters on the wire"

@@ -1,0 +1,85 @@
+"""Does Mooncake return success while an earlier attempt's packets can still land? Over kernel verbs, on one rail.
+
+The first attempt's packets are slow. With three retries its queue pair gives up, Mooncake connects anew, writes again
+and says success; the page is reused; then the packets of the first attempt arrive. On connecting anew Mooncake's
+passive side retires the old endpoint's queue pairs, so they are fenced: the control that a single rail must be.
+With seven retries, which rdma_rxe takes as for ever, nothing gives up, and success means that they have arrived.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from shaping import slow_first_packets, slowed_packets
+
+from injectors.verbs.build import build
+from racelab.vm.client import Supervisor
+from racelab.vm.home import MachineHome
+from racelab.vm.machine import Machine
+
+pytestmark = pytest.mark.timeout(600)
+
+DELAY_MS = 4000
+BYTES = 4096
+BLOCK_BYTES = 1 << 20
+BOUND_S = 30.0
+OLD, FIRST, REUSED = 0x11, 0x22, 0x33
+
+
+class Ends:
+    """A writer and a target in the machine, with one engine and one registered block each."""
+
+    def __init__(self, retries: int) -> None:
+        environment = {"LD_PRELOAD": str(build().gate), "RACELAB_VERBS_RETRIES": str(retries)}
+        homes = (("writer", "10.77.0.1", "rxe0"), ("target", "10.77.0.2", "rxe1"))
+        self.homes = [MachineHome(*home, environment=environment, kept="", kept_variable="") for home in homes]
+        self.engines = [home.engine() for home in self.homes]
+        self.blocks = [home.memory(BLOCK_BYTES) for home in self.homes]
+        for engine, block in zip(self.engines, self.blocks, strict=True):
+            assert engine.register_memory(block.address, BLOCK_BYTES) == 0
+
+    def write(self, at: int = 0) -> int:
+        """One write of one packet, and what Mooncake says of it."""
+        (writer, target), (source, page) = self.engines, self.blocks
+        segment = f"10.77.0.2:{target.get_rpc_port()}"
+        handle = writer.transfer_submit_write(segment, source.address + at, page.address + at, BYTES)
+        deadline = time.monotonic() + BOUND_S
+        while not (code := writer.transfer_check_status(handle)):
+            assert time.monotonic() < deadline, "Mooncake says nothing of the write"
+            time.sleep(0.002)
+        return code
+
+    def close(self) -> None:
+        for home in self.homes:
+            home.close()
+
+
+@pytest.fixture
+def ends(softroce: Machine, request: pytest.FixtureRequest) -> Iterator[Ends]:
+    made = Ends(request.param)
+    assert made.write() == 1  # connected
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("ends", "gives_up"), [(3, True), (7, False)], indirect=["ends"])
+def test_a_late_packet_of_a_write_that_was_said_to_have_succeeded(
+    ends: Ends, gives_up: bool, supervisor: Supervisor
+) -> None:
+    source, page = ends.blocks
+    source.bytes[:BYTES] = FIRST
+    page.bytes[:BYTES] = OLD
+    with slow_first_packets(supervisor, page.address, BYTES, DELAY_MS):
+        assert ends.write() == 1
+        assert (page.bytes[:BYTES] == FIRST).all()
+        slowed, arrived = slowed_packets(supervisor)
+        assert (arrived < slowed) if gives_up else arrived  # said before the first attempt's packets came, or after
+        page.bytes[:BYTES] = REUSED
+        deadline = time.monotonic() + BOUND_S
+        while arrived < slowed:
+            assert time.monotonic() < deadline, f"{slowed - arrived} slow packets never arrive"
+            slowed, arrived = slowed_packets(supervisor)
+        assert ends.write(at=BYTES) == 1  # a later write over the same wire: what came before it has been dealt with
+    assert (page.bytes[:BYTES] == REUSED).all()

@@ -1,0 +1,97 @@
+"""Scenario files over kernel verbs: both gates of the machine, and what its results say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from racelab import scenario
+from racelab.assembly import Order, Played, Workbench, check_mechanisms, open_workbench
+from racelab.errors import LabError, UsageError
+from racelab.lab.cluster import load
+from racelab.registry import injectors
+from racelab.shipped import shipped
+from racelab.targets import target
+from racelab.vm import client
+from racelab.vm.machine import Machine
+
+pytestmark = pytest.mark.timeout(600)
+
+LATE = "late-write-after-timeout"
+
+
+def wanted(name: str) -> scenario.Scenario:
+    return scenario.load(shipped("scenarios", f"{name}.yaml"))
+
+
+@pytest.fixture(scope="module", params=["softroce", "softroce-packets"])
+def rdma(
+    request: pytest.FixtureRequest, softroce: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workbench]:
+    """A workbench on the machine, with the gate before the doorbell or the one on the wire."""
+    with open_workbench(load(request.param), target("reference"), tmp_path_factory.mktemp("logs")) as opened:
+        yield opened
+
+
+def checked(played: Played, gate: str) -> Played:
+    """A run whose every injection is confirmed, the transport proven by the wire's own counts."""
+    assert played.failure is None
+    for certificate in played.verdict.injections:
+        assert certificate.state in ("confirmed", "not-reached"), certificate.why
+        if certificate.id == "w1":
+            assert certificate.gate == gate
+            assert certificate.achieved["transport_proven"]
+            assert certificate.achieved["counts_equal"]
+    (rails,) = [event for event in played.history.by_kind["rails"] if event.instance == "prefill"]
+    assert rails.data["landed"] == rails.data["expected"] > 0
+    return played
+
+
+def test_a_late_write_is_reproduced_and_prevented(rdma: Workbench) -> None:
+    """On one lab, both policies: the race is in kernel memory here, and its bytes are what decode reads."""
+    on_the_wire = rdma.cluster.write_gate == "packets"
+    for policy, verdict in (("eager", "reproduced"), ("ledger", "prevented")):
+        order = Order(wanted(LATE), policy)
+        if on_the_wire:  # no packet is lost for 10 s and its requester still there, so the client is less patient
+            impatient = msgspec.structs.replace(order.scenario.lab, request_timeout_ms=1000)
+            steps = [
+                msgspec.structs.replace(step, ms=1000) if isinstance(step, scenario.Advance) else step
+                for step in order.scenario.steps
+            ]
+            order = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=impatient, steps=steps))
+        played = checked(rdma.play(order), "packets" if on_the_wire else "verbs")
+        assert played.verdict.verdict == verdict, played.verdict.why
+        said = played.verdict.to_json()
+        assert "rdma_rxe" in said["machine"]
+        assert said["simulated"] is None
+        assert said["label"] == ("shortened: request-timeout-ms 10000 -> 1000" if on_the_wire else "default-timers")
+        payloads = {certificate.id: certificate.payload for certificate in played.verdict.injections}
+        assert payloads["w1"] == ("reread" if on_the_wire else "at-hold")
+
+
+def test_clean_serving_is_clean(rdma: Workbench) -> None:
+    played = rdma.play(Order(wanted("clean-serving"), "ledger"))
+    assert played.failure is None
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+
+
+def test_one_lab_at_a_time(rdma: Workbench) -> None:
+    """The wire's counts are those of one lab."""
+    assert rdma.lab.pids
+    with pytest.raises(LabError, match="in use by process"):
+        client.lease("somebody else")
+
+
+def test_what_no_real_device_does_is_refused() -> None:
+    cluster = load("softroce")
+    with pytest.raises(UsageError, match="ghost"):
+        check_mechanisms(wanted("ghost-write-after-retry"), cluster.gates(injectors()))
+
+
+def test_fewer_retries_are_labelled(tmp_path: Path) -> None:
+    assert load("softroce-retry-3").shortened == ["retry_cnt 7 -> 3"]
+    assert load("softroce").shortened == []
