@@ -24,8 +24,8 @@ class Beyond:
         """Requests and bytes that left the devices, as the wire counted them."""
         ends = carried(self.supervisor).values()
         return {
-            "requests_kernel": sum(end.sent_requests for end in ends),
-            "bytes_kernel": sum(end.sent_bytes for end in ends),
+            "requests_kernel": sum(end.requests for end in ends),
+            "bytes_kernel": sum(end.sent_bytes + end.read_bytes for end in ends),
         }
 
 

@@ -41,7 +41,7 @@ class Agent:
         self._machine = machine()
         self.role = role
         self._requests = 0
-        self._writes = 0
+        self._accesses = 0
         self._buffered = b""
         self._ended: dict[int, int] = {}
         supervisor = Supervisor(self._machine)
@@ -69,19 +69,18 @@ class Agent:
         self._send({"id": self._requests, "do": do} | arguments)
         return self._answer(self._requests, do)
 
-    def submit(self, engine: int, segment: str, source: int, target: int, size: int) -> int:
-        """Post one write without waiting; `ended` tells what became of it."""
-        self._writes += 1
-        self._send(
-            {"do": "submit", "engine": engine, "segment": segment, "writes": [[self._writes, source, target, size]]}
-        )
-        return self._writes
+    def submit(self, engine: int, segment: str, op: str, local: int, remote: int, size: int) -> int:
+        """Post one access (`op` is write or read) without waiting; `ended` tells what became of it."""
+        self._accesses += 1
+        accesses = [[self._accesses, local, remote, size]]
+        self._send({"do": "submit", "engine": engine, "segment": segment, "op": op, "accesses": accesses})
+        return self._accesses
 
-    def ended(self, write: int) -> int:
-        """What the engine said of a write, as `transfer_check_status`: 0 is not yet; any other answer is given once."""
-        if write not in self._ended:
+    def ended(self, access: int) -> int:
+        """What the engine said of an access, as `transfer_check_status`: 0 is not yet; any other is given once."""
+        if access not in self._ended:
             self._drain()
-        return self._ended.pop(write, 0)
+        return self._ended.pop(access, 0)
 
     def close(self) -> None:
         """Hang up; the agent ends."""
@@ -105,14 +104,14 @@ class Agent:
     def _drain(self) -> None:
         self._socket.setblocking(False)
         try:
-            self._receive("a write")
+            self._receive("an access")
         except BlockingIOError:
             pass
         finally:
             self._socket.settimeout(ANSWER_BOUND_S)
 
     def _receive(self, do: str) -> list[dict[str, Any]]:
-        """The messages of one read, less those that tell of writes."""
+        """The messages of one read, less those that tell of accesses."""
         try:
             data = self._socket.recv(1 << 16)
         except TimeoutError:
@@ -127,8 +126,8 @@ class Agent:
         answers = []
         for line in lines:
             message = json.loads(line)
-            for write, code in message.get("done", ()):
-                self._ended[write] = code
+            for access, code in message.get("done", ()):
+                self._ended[access] = code
             if "done" not in message:
                 answers.append(message)
         return answers
@@ -182,7 +181,11 @@ class AgentEngine:
         return int(self._agent.ask("unregister", engine=self._engine, address=address))
 
     def transfer_submit_write(self, segment: str, source: int, target: int, size: int) -> int:
-        return self._agent.submit(self._engine, segment, source, target, size)
+        return self._agent.submit(self._engine, segment, "write", source, target, size)
+
+    def batch_transfer_async_read(self, segment: str, targets: list[int], sources: list[int], sizes: list[int]) -> int:
+        (target,), (source,), (size,) = targets, sources, sizes
+        return self._agent.submit(self._engine, segment, "read", target, source, size)
 
     def transfer_check_status(self, handle: int) -> int:
         return self._agent.ended(handle)

@@ -58,5 +58,6 @@ class WireDevices:
         return int(self._agent.ask("rails"))
 
     def landed(self) -> int | None:
-        """Payload that arrived at the other end."""
-        return carried(self._supervisor)[self._end].since(self._before).arrived_bytes
+        """Payload that arrived where it was to go: at the other end, or here in answer to reads."""
+        since = carried(self._supervisor)[self._end].since(self._before)
+        return since.arrived_bytes + since.read_bytes

@@ -1,4 +1,4 @@
-"""What went over the machine's wire: RDMA WRITE packets, each counted once however often it was sent.
+"""What went over the machine's wire: packets of RDMA WRITE and READ, each counted once however often it was sent.
 
 The counters are nftables' (guest/wire.nft), beside the devices and not in them: what leaves an end (`sent`),
 and what comes to the other end behind everything that may hold it back (`arrived`).
@@ -15,16 +15,18 @@ from racelab.vm.client import Supervisor
 
 TABLE = ("ip", "racelab")
 _WRAPPING_BYTES = {"heads": 60, "bodies": 44}
-"""Of a packet, around its payload: IP 20, UDP 8, BTH 12, ICRC 4, and RETH 16 where a request begins."""
+_ANSWER_WRAPPING_BYTES = {"heads": 48, "bodies": 44}
+"""Of a packet, around its payload: IP 20, UDP 8, BTH 12, ICRC 4; RETH 16 where a write begins, AETH 4 in an answer."""
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the writes of one end: requests and payload bytes that left it, and that arrived at the other."""
+    """Of the accesses of one end: requests that left it, payload bytes of its writes that left it and that arrived
+    at the other, and payload bytes that came in answer to its reads."""
 
-    sent_requests: int = 0
+    requests: int = 0
     sent_bytes: int = 0
-    arrived_requests: int = 0
     arrived_bytes: int = 0
+    read_bytes: int = 0
 
     def since(self, before: Carried) -> Carried:
         """What was added."""
@@ -45,11 +47,13 @@ def carried(supervisor: Supervisor) -> dict[int, Carried]:
 
 
 def _of(counters: dict[str, Any], end: int) -> Carried:
-    found: dict[str, int] = {}
-    for side in ("sent", "arrived"):
-        parts = {part: counters[f"{side}_{end}_{part}"] for part in _WRAPPING_BYTES}
-        found[f"{side}_requests"] = parts["heads"]["packets"]
-        found[f"{side}_bytes"] = sum(
-            counter["bytes"] - _WRAPPING_BYTES[part] * counter["packets"] for part, counter in parts.items()
-        )
-    return Carried(**found)
+    def payload(side: str, wrapping: dict[str, int]) -> int:
+        parts = ((counters[f"{side}_{end}_{part}"], size) for part, size in wrapping.items())
+        return sum(int(counter["bytes"]) - size * int(counter["packets"]) for counter, size in parts)
+
+    return Carried(
+        requests=sum(counters[f"sent_{end}_{part}"]["packets"] for part in ("heads", "asks")),
+        sent_bytes=payload("sent", _WRAPPING_BYTES),
+        arrived_bytes=payload("arrived", _WRAPPING_BYTES),
+        read_bytes=payload("read", _ANSWER_WRAPPING_BYTES),
+    )

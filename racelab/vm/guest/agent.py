@@ -2,12 +2,12 @@
 
 It is sent along with the request that starts it (racelab/vm/agent.py), so it is of the same version as its
 other end. One line of JSON a request, answered by {"id", "ok"} or {"id", "error"}; `submit` is not answered,
-but each write's end is told: {"done": [[write, code], ...]}. It ends when its instance hangs up.
+but the end of each access is told: {"done": [[number, code], ...]}. It ends when its instance hangs up.
 
     memory(bytes)                       -> {"address", "frames"}: huge pages, and where they lie in the machine
     engine(host, device)                -> {"engine", "port"}
     register / unregister(engine, address[, bytes])
-    submit(engine, segment, writes: [[write, from, to, bytes], ...])
+    submit(engine, segment, op, accesses: [[number, local, remote, bytes], ...])       op: write or read
     rails()                             -> how many RDMA devices this process has open
 """
 
@@ -112,10 +112,14 @@ class Agent:
     def do_unregister(self, engine: int, address: int) -> int:
         return int(self.engines[engine].unregister_memory(address))
 
-    def do_submit(self, engine: int, segment: str, writes: list[list[int]]) -> None:
+    def do_submit(self, engine: int, segment: str, op: str, accesses: list[list[int]]) -> None:
         through = self.engines[engine]
-        for write, source, target, size in writes:
-            self.flying[write] = (through, through.transfer_submit_write(segment, source, target, size))
+        for number, local, remote, size in accesses:
+            if op == "read":
+                handle = through.batch_transfer_async_read(segment, [local], [remote], [size])
+            else:
+                handle = through.transfer_submit_write(segment, local, remote, size)
+            self.flying[number] = (through, handle)
 
     def do_rails(self) -> int:
         opened = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
