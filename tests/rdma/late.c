@@ -152,9 +152,9 @@ int main(int count, char **words) {
     if (!strncmp(what, "requester-", 10) && strcmp(what, "requester-dies")) await(&shared->ended, "the end");
     pid_t dead = !strcmp(what, "requester-dies") ? writer : owner;
     if (dead) kill(dead, SIGKILL), waitpid(dead, NULL, 0);
-    if (!strcmp(what, "packets-lost") && system("tc qdisc del dev veth0 root")) die("tc"); /* with all that is in it */
     int early = shared->page[0] != OLD;
     memset(shared->page, REUSED, BYTES);
+    if (!strcmp(what, "packets-lost") && system("tc qdisc del dev veth0 root")) die("tc"); /* with all that is in it */
     double until = now_ms() + WAIT_MS;
     while (now_ms() < until && shared->page[BYTES - 1] == REUSED) usleep(500);
     int landed = shared->page[BYTES - 1] == LATE;
