@@ -29,7 +29,7 @@ from racelab.evidence.history import History
 from racelab.model import boundary, tla, tlc, tlc_replay
 from racelab.model.replay import Replay
 from racelab.model.search import search
-from racelab.model.spec.state import ABORT, Config, Shape
+from racelab.model.spec.state import ABORT, TIME_OUT, Config, Shape
 from racelab.shipped import shipped
 
 RUNS = 8
@@ -96,7 +96,7 @@ def checking() -> list[Row]:
         checked = tlc.check_model(MODEL, MODEL.with_name(f"PdLedger{name}.cfg"))
         right = checked.result == ("violation" if ".without-" in name else "ok")
         rows.append(_checked(f"PdLedger{name}.cfg, TLC", checked.states, checked.seconds, checked.property, right))
-    config = Config(1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({ABORT}))
+    config = Config(1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT}))
     searched = search(config)
     with tempfile.TemporaryDirectory() as folder:
         theirs = tlc.check_model(tla.write(Path(folder), "Small", config, lines=["INVARIANT Isolation"]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from racelab.engine.guards import GUARDS as OF_ENGINE
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.model.spec.state import DECODE, FAULTS, GUARDS, PREFILL, Config, Effect, Shape
@@ -63,6 +64,9 @@ OBSERVED: dict[str, str] = {
 
 PULLED = frozenset({"forwarded", "referenced", "lease-expired"})
 """Kinds of labs whose decode pulls, of which the specification does not speak."""
+
+ALWAYS = frozenset(GUARDS) - set(OF_ENGINE)
+"""What the engine always does, though the specification can do without."""
 
 NESTED = frozenset({"cache-hit", "reference-dropped", "refused", "page-free", "page-private", "admitted", "queued"})
 """An engine may admit the next request in the middle of another action, as soon as there are pages.
@@ -163,7 +167,7 @@ def config_of(history: History) -> Config:
         attempts_max=max(attempts, default=1),
         layers=lab.layers,
         chunk_pages=max(1, lab.chunk_tokens // lab.page_tokens),
-        guards=frozenset(history.header.guards),
+        guards=frozenset(history.header.guards) | ALWAYS,
         faults=frozenset(FAULTS),
         tells="tell-peer-of-end" in history.header.guards,
     )

@@ -13,7 +13,7 @@ from racelab.evidence.history import History
 from racelab.model.replay import Replay
 from racelab.model.spec.actions import Action
 from racelab.model.spec.invariants import INVARIANTS
-from racelab.model.spec.state import DECODE, Config, Message, Side, State, Write, initial
+from racelab.model.spec.state import DECODE, GUARDS, Config, Message, Side, State, Write, initial
 from racelab.traces.trace import Action as TraceAction
 from racelab.traces.trace import Step, Trace
 from racelab.traces.values import Function, ModelValue, Value
@@ -39,7 +39,7 @@ def trace_of(history: History, file: str) -> Trace:
             next="`racelab validate RUN` shows the first event that is refused",
         )
     states = [initial(replay.config)] + [taken.step.state for taken in replay.taken]
-    acts = [_NOTHING] + [
+    acts = [_setting(replay.config)] + [
         _act(replay.config, before, taken.step.action) for before, taken in zip(states, replay.taken, strict=False)
     ]
     spec, end = _violated(replay.config, states, history.header.scenario.spec)
@@ -84,6 +84,12 @@ _NOTHING: dict[str, Any] = {
 }
 
 
+def _setting(config: Config) -> dict[str, Any]:
+    """What `act` says of the configuration before the first step."""
+    without = frozenset(GUARDS) - config.guards
+    return {**_NOTHING, "without": without, "may": config.faults, "has": config.parts, "ranks": config.ranks}
+
+
 def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
     """What PdLedger.tla's variable `act` says of the action, taken from `state`."""
     act = {**_NOTHING, "name": action.name}
@@ -114,13 +120,15 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
         case "Complete", (request, number, writes, ok):
             part = _part(config, state, request, number, min(nth for nth, _ in writes) // config.chunk_pages)
             return act | {"name": "Complete" if ok else "Fail", "request": request, "attempt": number, "part": part}
-        case "Post", (request, number, chunk):
+        case (("Post" | "Compute"), (request, number, chunk)):
             part = _part(config, state, request, number, chunk)
             return act | {"request": request, "attempt": number, "part": part}
         case "Expire", (where, page):
             held = (state.decode if where == DECODE else state.prefill).pages[page]
             expire = "Expire" if where == DECODE else "ExpireSource"
             return act | {"name": expire, "request": held.request, "attempt": held.attempt, "page": page}
+        case "Restart", ():
+            return act | {"attempt": 1}
         case "Evict", (page,):
             held = state.decode.pages[page]
             return act | {"request": held.request, "attempt": held.attempt, "page": page}
@@ -131,7 +139,7 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
 
 def _part(config: Config, state: State, request: str, attempt: int, chunk: int) -> int:
     """The chunk's number among those that prefill writes."""
-    return chunk - state.jobs[config.place[request]][attempt - 1].first // config.chunk_pages
+    return max(0, chunk - state.jobs[config.place[request]][attempt - 1].first // config.chunk_pages)
 
 
 def _is_first(config: Config, state: State, write: Write) -> bool:
@@ -139,7 +147,7 @@ def _is_first(config: Config, state: State, write: Write) -> bool:
     chunk = write.nth // config.chunk_pages
     first = state.jobs[config.place[write.request]][write.attempt - 1].first
     flying = [other for other in state.wire if other[:2] == write[:2] and other.nth // config.chunk_pages == chunk]
-    return len(flying) == len(config.of_chunk(write.request, chunk, first)) * config.layers
+    return len(flying) == len(config.posted(write.request, chunk, first)) * config.layers
 
 
 def _state(config: Config, state: State, act: dict[str, Any]) -> dict[str, Value]:
@@ -172,12 +180,15 @@ def _side(side: Side) -> Value:
             "free": side.free,
             "grants": _value(side.grants),
             "content": Function(content),
+            "epoch": side.epoch,
         }
     )
 
 
 def _message(message: Message) -> Value:
-    return _value(message._replace(chunk=-1 if message.chunk is None else message.chunk))
+    shown = message._asdict() | {"chunk": -1 if message.chunk is None else message.chunk}
+    shown["request"] = message.request or None  # a hello is of nobody's request
+    return Function({name: _value(item) for name, item in shown.items()})
 
 
 def _value(value: Any) -> Value:

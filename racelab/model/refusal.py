@@ -60,7 +60,8 @@ def _of_page(state: State, event: Event) -> list[str]:
     holder = f" of {page.request}/{page.attempt}" if page.request else ""
     seen = f"gen {event.gen} of {event.request}/{event.attempt}"
     lines = [f"page {event.page}: specified {page.state} gen {page.gen}{holder}; seen {event.kind} {seen}"]
-    if Ticket(event.page, event.gen or 0, event.request or "", event.attempt or 0) in side.grants:
+    seen_as = Ticket(event.page, event.gen or 0, event.request or "", event.attempt or 0)
+    if any(ticket == seen_as for ticket, _ in side.grants):
         lines.append("a grant of it is outstanding")
     return lines
 

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from racelab.model.spec.state import (
-    ABORT,
-    CONTROL_CARRIES_GENERATION,
-    DRAIN_BEFORE_FREE,
-    DUPLICATE,
-    FAIL,
-    LOSE,
-    PUBLISH_AFTER_COMMIT,
-    QUARANTINE_ON_EXPIRY,
-    Config,
-)
+from racelab.model.spec.state import GUARDS, Config
 from racelab.shipped import shipped
 
 MODEL = "PdLedger"
-
-CONSTANTS = {
-    "DrainBeforeFree": DRAIN_BEFORE_FREE,
-    "QuarantineOnExpiry": QUARANTINE_ON_EXPIRY,
-    "ControlCarriesGeneration": CONTROL_CARRIES_GENERATION,
-    "PublishAfterCommit": PUBLISH_AFTER_COMMIT,
-    "MayAbort": ABORT,
-    "MayLose": LOSE,
-    "MayDuplicate": DUPLICATE,
-    "MayFail": FAIL,
-}
-"""The model's constant for each guard and each fault."""
 
 
 def text(value: Any) -> str:
@@ -79,15 +58,18 @@ def module(name: str, config: Config, body: str = "") -> str:
 
 def configuration(config: Config, *lines: str, specification: str = "Spec", view: str | None = "state") -> str:
     """TLC's configuration for `module`; `lines` are its properties."""
-    switched = {constant: text(name in config.guards | config.faults) for constant, name in CONSTANTS.items()}
     constants = {
         "DecodePages": config.decode_pages,
         "PrefillPages": config.prefill_pages,
         "Requests": text(set(config.shapes)),
         "AttemptsMax": config.attempts_max,
         "Layers": config.layers,
+        "Ranks": config.ranks,
         "ChunkPages": config.chunk_pages,
-        **switched,
+        "TooLong": text({request for request, shape in config.shapes.items() if shape.too_long}),
+        "Without": text(set(GUARDS) - config.guards),
+        "May": text(config.faults),
+        "Has": text(config.parts),
         "Nobody": "Nobody",
     }
     named = [f"  {shape} <- {shape}Here" for shape in ("Needs", "Granted", "Keys")]
@@ -110,7 +92,9 @@ def write(
 ) -> Path:
     """Write the model, a module over it and its configuration into a folder; returns the module's path."""
     source = model or shipped("scenarios", "models", f"{MODEL}.tla")
-    (folder / f"{MODEL}.tla").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    for extended in source.parent.glob("*.tla"):
+        shutil.copy(extended, folder)
+    shutil.copy(source, folder / f"{MODEL}.tla")
     (folder / f"{name}.cfg").write_text(
         configuration(config, *lines, specification=specification, view=view), encoding="utf-8"
     )
@@ -119,4 +103,4 @@ def write(
     return path
 
 
-__all__ = ["CONSTANTS", "by_request", "configuration", "module", "text", "write"]
+__all__ = ["by_request", "configuration", "module", "text", "write"]

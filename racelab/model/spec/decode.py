@@ -9,12 +9,29 @@ from __future__ import annotations
 from racelab.model.spec import prefix_cache
 from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import (
+    ABORT,
+    ANSWER_EARLY,
+    BYTES_BEFORE_COMMIT,
+    CHECK_INCARNATION,
+    COMMIT_WHEN_WHOLE,
     CONTROL_CARRIES_GENERATION,
     DECODE,
+    EVERY_HANDLE_STOPPED,
+    LATE_FILL,
+    LATE_REGISTER,
+    LENGTHS_AGREE,
+    LOCAL_WORK_BEFORE_GRANT,
     PREFILL,
+    RECEIVE_TIME_OUT,
+    RECEIVE_WATCHDOG,
+    REGISTER_BEFORE_SEND,
+    TELL_PEER_OF_END,
+    TIME_OUT,
     Attempt,
+    Content,
     Job,
     Message,
+    Ticket,
 )
 
 
@@ -34,8 +51,11 @@ def submit(draft: Draft, request: str) -> bool:
 
 
 def admit(draft: Draft, request: str, number: int) -> bool:
-    """The first in the queue takes its pages, grants prefill those that it shall fill, and says so."""
-    shape = draft.config.shapes[request]
+    """The first in the queue takes its pages, grants prefill those that it shall fill, and says so.
+
+    Where pages are to be zeroed first, the guard has the addresses wait for that.
+    """
+    shape, config = draft.config.shapes[request], draft.config
     if draft.queue[:1] != ((request, number),):
         return False
     hits = draft.attempt(request, number).tickets
@@ -43,46 +63,146 @@ def admit(draft: Draft, request: str, number: int) -> bool:
         return False
     draft.queue = draft.queue[1:]
     tickets = hits + draft.take(DECODE, shape.pages - len(hits), request, number)
-    attempt = Attempt(tickets, len(hits))
+    attempt = Attempt(tickets, len(hits), peer=draft.side(DECODE).epoch)
     draft.set_attempt(request, number, attempt)
     pages = ((ticket.page, ticket.gen) for ticket in tickets)
     draft.report("admitted", DECODE, (request, number), len(hits), *pages)
-    granted = tickets[len(hits) : shape.granted]
-    draft.grant(DECODE, granted, PREFILL)
-    prefix_cache.publish(draft, request, number, committed=False)
-    if not granted:
+    if len(hits) == shape.granted:
+        prefix_cache.publish(draft, request, number, committed=False)
         _commit(draft, request, number)
         return True
-    first = len(hits) // draft.config.chunk_pages
-    missing = frozenset(range(first, draft.config.chunks(request)))
-    draft.set_attempt(request, number, attempt._replace(missing=missing, reserved=True))
-    draft.send(Message("reserve", request, number, pages=granted))
+    first = len(hits) // config.chunk_pages
+    missing = frozenset((chunk, rank) for chunk in range(first, config.chunks(request)) for rank in config.handles)
+    attempt = attempt._replace(
+        missing=missing,
+        due=len(missing),
+        filled=LATE_FILL not in config.parts,
+        registered=LATE_REGISTER not in config.parts or config.guarded(REGISTER_BEFORE_SEND),
+    )
+    draft.set_attempt(request, number, attempt)
+    told = attempt.filled or not config.guarded(LOCAL_WORK_BEFORE_GRANT)
+    if told:
+        draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, config.handles)
+    prefix_cache.publish(draft, request, number, committed=False)
+    if told:
+        _reserve(draft, request, number)
     return True
 
 
+def fresh(draft: Draft, request: str, attempt: Attempt) -> tuple[Ticket, ...]:
+    """The pages that prefill is asked to fill."""
+    return attempt.tickets[attempt.hits : draft.config.shapes[request].granted]
+
+
+def _reserve(draft: Draft, request: str, number: int) -> None:
+    attempt = draft.attempt(request, number)._replace(reserved=True)
+    draft.set_attempt(request, number, attempt)
+    draft.send(Message("reserve", request, number, pages=fresh(draft, request, attempt)))
+
+
+def fill(draft: Draft, request: str, number: int) -> bool:
+    """The queued zeros are written, whatever is there by now."""
+    attempt = draft.attempt(request, number)
+    if attempt.filled or attempt.ended is not None:
+        return False
+    for ticket in fresh(draft, request, attempt):
+        draft.fill(DECODE, ticket.page, range(draft.config.layers), None)
+    draft.set_attempt(request, number, attempt._replace(filled=True))
+    if not attempt.reserved:
+        draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, draft.config.handles)
+        _reserve(draft, request, number)
+    return True
+
+
+def register(draft: Draft, request: str, number: int) -> bool:
+    """From now on messages about this transfer find it."""
+    attempt = draft.attempt(request, number)
+    draft.set_attempt(request, number, attempt._replace(registered=True))
+    return not attempt.registered
+
+
 def receive_written(draft: Draft, message: Message) -> bool:
-    """News of a chunk: stop evidence for its pages if it is written, and progress of its attempt."""
-    draft.report("received", DECODE, (message.request, message.attempt), message.type, message.chunk, message.ok)
+    """News of a rank's part of a chunk: stop evidence for its pages if it is written, and progress of its attempt."""
+    subject = (message.request, message.attempt)
+    draft.report("received", DECODE, subject, message.type, message.chunk, message.ok)
+    if not draft.attempt(*subject).registered:
+        draft.report("ignored", DECODE, subject, message.type)
+        return True
     if message.ok:
         for ticket in message.pages:
-            draft.close(DECODE, ticket, "completions")
+            draft.close(DECODE, ticket, "completions", (message.rank,))
     number = draft.newest(message.request)
     attempt = draft.attempt(message.request, number)
-    own = number == message.attempt and attempt.ended is None
-    if not own:
-        if CONTROL_CARRIES_GENERATION in draft.config.guards:
-            subject = (message.request, message.attempt)
-            draft.report("refused", DECODE, subject, CONTROL_CARRIES_GENERATION, "committed")
-            return True
-        if not attempt.reserved:
+    if number != message.attempt or attempt.ended is not None:
+        if _refuses(draft, message, "committed") or not attempt.reserved:
             return True
         draft.stray("message", message.request, message.attempt, message.request)
-    if not message.ok:
-        _end(draft, message.request, number, "failed")
+    assert message.chunk is not None
+    part = frozenset({(message.chunk, message.rank)})
+    attempt = attempt._replace(
+        missing=attempt.missing - part,
+        failed=attempt.failed if message.ok else attempt.failed | part,
+        due=max(0, attempt.due - 1),
+    )
+    draft.set_attempt(message.request, number, attempt)
+    last = attempt.due == 0 or draft.config.shapes[message.request].too_long
+    if not attempt.committed and (last or not message.ok):
+        _conclude(draft, message.request, number, last)
+    return True
+
+
+def _refuses(draft: Draft, message: Message, leads_to: str) -> bool:
+    """Whether a guard refuses what a message of an attempt that is not live would do."""
+    if not draft.config.guarded(CONTROL_CARRIES_GENERATION):
+        return False
+    subject = (message.request, message.attempt)
+    draft.report("refused", DECODE, subject, CONTROL_CARRIES_GENERATION, leads_to)
+    return True
+
+
+def _conclude(draft: Draft, request: str, number: int, last: bool) -> None:
+    """With the last news that is due, or the first of a failure, it is decided whether the transfer is complete."""
+    config, attempt = draft.config, draft.attempt(request, number)
+    short = config.shapes[request].too_long
+    refused = config.guarded(COMMIT_WHEN_WHOLE) and bool(attempt.failed or attempt.missing)
+    refused = refused or (config.guarded(LENGTHS_AGREE) and short)
+    if config.guarded(BYTES_BEFORE_COMMIT) and ANSWER_EARLY in config.faults:
+        refused = refused or not _all_there(draft, request, number, attempt)
+    if refused and (attempt.failed or short or not attempt.missing):
+        if not config.guarded(EVERY_HANDLE_STOPPED):
+            for ticket in fresh(draft, request, attempt):
+                draft.close(DECODE, ticket, "completions", config.handles)
+        _end(draft, request, number, "failed")
+    elif last and not refused:
+        _commit(draft, request, number)
+
+
+def _all_there(draft: Draft, request: str, number: int, attempt: Attempt) -> bool:
+    """Whether an attempt's pages hold what prefill was asked for."""
+    granted = attempt.tickets[: draft.config.shapes[request].granted]
+    return all(
+        content == Content(request, number, index)
+        for index, ticket in enumerate(granted)
+        if index >= attempt.hits
+        for content in draft.side(DECODE).content[ticket.page]
+    )
+
+
+def receive_failed(draft: Draft, message: Message) -> bool:
+    """Prefill has ended the attempt: so does decode."""
+    subject = (message.request, message.attempt)
+    draft.report("received", DECODE, subject, message.type, message.chunk, message.ok)
+    number = draft.newest(message.request)
+    attempt = draft.attempt(message.request, number)
+    live = number == message.attempt and attempt.ended is None
+    if not live and _refuses(draft, message, "failed"):
         return True
-    draft.set_attempt(message.request, number, attempt._replace(missing=attempt.missing - {message.chunk}))
-    if attempt.missing <= {message.chunk} and not attempt.committed:
-        _commit(draft, message.request, number)
+    if attempt.committed or attempt.ended is not None:
+        draft.report("ignored", DECODE, subject, message.type)
+        return True
+    if not live:
+        draft.stray("message", message.request, message.attempt, message.request)
+    _end(draft, message.request, number, "failed")
     return True
 
 
@@ -101,7 +221,14 @@ def receive_ack(draft: Draft, message: Message) -> bool:
     draft.report("received", DECODE, (message.request, message.attempt), message.type, message.chunk, message.ok)
     if message.ok:
         for ticket in message.pages:
-            draft.close(DECODE, ticket, "acknowledged")
+            draft.close(DECODE, ticket, "acknowledged", draft.config.handles)
+    return True
+
+
+def receive_hello(draft: Draft, message: Message) -> bool:
+    """Another prefill has come: whoever was with the old one has nobody."""
+    if draft.config.guarded(CHECK_INCARNATION):
+        draft.know(DECODE, message.attempt)
     return True
 
 
@@ -122,12 +249,32 @@ def finish(draft: Draft, request: str, number: int) -> bool:
 
 def time_out(draft: Draft, request: str, number: int) -> bool:
     """The request's time runs out."""
-    return _give_up(draft, request, number, "timed-out")
+    return TIME_OUT in draft.config.faults and _give_up(draft, request, number, "timed-out")
 
 
 def abort(draft: Draft, request: str, number: int) -> bool:
     """The client gives up."""
-    return _give_up(draft, request, number, "aborted")
+    return ABORT in draft.config.faults and _give_up(draft, request, number, "aborted")
+
+
+def give_up(draft: Draft, request: str, number: int) -> bool:
+    """The watchdog: nothing has come from prefill for too long."""
+    if RECEIVE_TIME_OUT not in draft.config.faults or not draft.config.guarded(RECEIVE_WATCHDOG):
+        return False
+    return _waits(draft, request, number) and _give_up(draft, request, number, "failed")
+
+
+def orphan(draft: Draft, request: str, number: int) -> bool:
+    """The prefill that the attempt was with is no more."""
+    if draft.attempt(request, number).peer == draft.side(DECODE).epoch:
+        return False
+    return _waits(draft, request, number) and _give_up(draft, request, number, "failed")
+
+
+def _waits(draft: Draft, request: str, number: int) -> bool:
+    """Whether an attempt waits for prefill."""
+    attempt = draft.attempt(request, number)
+    return attempt.reserved and not attempt.committed
 
 
 def _granted(draft: Draft, request: str, attempt: Attempt) -> list[tuple[int, int]]:
@@ -148,6 +295,6 @@ def _end(draft: Draft, request: str, number: int, how: str) -> None:
     draft.set_attempt(request, number, attempt._replace(ended=how, running=False))
     draft.queue = tuple(entry for entry in draft.queue if entry != (request, number))
     draft.report(how, DECODE, (request, number))
-    if attempt.reserved and not attempt.committed and draft.config.tells:
+    if attempt.reserved and not attempt.committed and draft.config.guarded(TELL_PEER_OF_END):
         draft.send(Message("abort", request, number))
     prefix_cache.release(draft, attempt.tickets)

@@ -106,6 +106,14 @@ class Draft:
         """Remember that something took effect too late."""
         self.strays |= {Stray(what, request, attempt, owner)}
 
+    def know(self, where: str, epoch: int) -> None:
+        """A side knows prefill's incarnation."""
+        self._sides[where] = self._sides[where]._replace(epoch=epoch)
+
+    def renew(self, where: str, side: Side) -> None:
+        """Another process takes the place of a side."""
+        self._sides[where] = side
+
     # -- the ledger
 
     def take(self, where: str, count: int, request: str, attempt: int) -> tuple[Ticket, ...]:
@@ -121,23 +129,31 @@ class Draft:
         self._sides[where] = side._replace(free=side.free[count:])
         return tuple(tickets)
 
-    def grant(self, where: str, tickets: Iterable[Ticket], to: str) -> None:
-        """A peer may learn the pages' addresses from now on."""
+    def grant(self, where: str, tickets: Iterable[Ticket], to: str, handles: Iterable[int] = (0,)) -> None:
+        """A peer may learn the pages' addresses from now on, on each of its handles."""
+        handles = tuple(handles)
         side = self._sides[where]
         for ticket in tickets:
-            side = side._replace(grants=side.grants | {ticket})
+            side = side._replace(grants=side.grants.union((ticket, handle) for handle in handles))
             self.report("granted", where, ticket, to)
         self._sides[where] = side
 
-    def close(self, where: str, ticket: Ticket, evidence: str) -> None:
-        """Stop evidence for one grant; a page that only waited for it is free."""
+    def close(self, where: str, ticket: Ticket, evidence: str, handles: Iterable[int] = (0,)) -> None:
+        """Stop evidence for what some handles were granted; a page that only waited for it is free."""
         side = self._sides[where]
-        if ticket not in side.grants:
+        if not self.is_granted(where, ticket):
             return
-        self._sides[where] = side._replace(grants=side.grants - {ticket})
+        closed = side._replace(grants=side.grants.difference((ticket, handle) for handle in handles))
+        self._sides[where] = closed
+        if self.is_granted(where, ticket):
+            return
         self.report("grant-closed", where, ticket, evidence)
         if self._is_live(where, ticket) and side.pages[ticket.page].state == "DRAINING":
             self._free(where, ticket)
+
+    def is_granted(self, where: str, ticket: Ticket) -> bool:
+        """Whether a peer may still reach the page under this ticket."""
+        return any(granted == ticket for granted, _ in self._sides[where].grants)
 
     def release(self, where: str, ticket: Ticket) -> None:
         """A holder is done with the page: a reference less, or, if there was no other, the page's end."""
@@ -155,7 +171,7 @@ class Draft:
         side = self._sides[where]
         page = side.pages[ticket.page]
         stale = page.gen != ticket.gen or page.state == "FREE"
-        if ticket in side.grants and DRAIN_BEFORE_FREE in self.config.guards:
+        if self.is_granted(where, ticket) and DRAIN_BEFORE_FREE in self.config.guards:
             self.report("refused", where, ticket, DRAIN_BEFORE_FREE, "page-free")
             if not stale and page.state in ("PRIVATE", "SHARED", "DUP"):
                 self._move(where, ticket, "DRAINING", "page-draining")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from racelab.model.spec.actions import FAULTS, enabled
-from racelab.model.spec.state import Config, Content, Page, State
+from racelab.model.spec.prefill import will_give_up
+from racelab.model.spec.state import LOSE, OVERTAKE, RECEIVE_TIME_OUT, Config, Content, Page, Side, State
 
 
 def isolation(config: Config, state: State) -> bool:
@@ -52,11 +53,15 @@ def _key(config: Config, content: Content | None) -> str | None:
     if content is None:
         return None
     keys = config.shapes[content.request].keys
-    return keys[content.nth] if content.nth < len(keys) else None
+    return keys[content.nth] if 0 <= content.nth < len(keys) else None
 
 
 def conservation(config: Config, state: State) -> bool:
-    """Every page is in one place, once; and none is free while an access under its last grant can take effect."""
+    """Every page is in one place, once; none is free while an access under its last grant can take effect; and when
+    nothing is under way any more, nobody holds one.
+
+    Where a word can be lost or come too early a side may never hear that it can let go: then it takes the watchdogs.
+    """
     for side in (state.decode, state.prefill):
         if len(set(side.free)) != len(side.free):
             return False
@@ -64,9 +69,31 @@ def conservation(config: Config, state: State) -> bool:
             return False
     for write in state.wire:
         target, source = state.decode.pages[write.page], state.prefill.pages[write.source]
-        if target == Page("FREE", write.gen) or source == Page("FREE", write.source_gen):
+        alive = write.epoch == state.prefill.epoch
+        if target == Page("FREE", write.gen) or (alive and source == Page("FREE", write.source_gen)):
             return False
+    deaf = bool({LOSE, OVERTAKE} & config.faults) and RECEIVE_TIME_OUT not in config.faults
+    return deaf or not _at_rest(config, state) or _none_leaked(state)
+
+
+def _at_rest(config: Config, state: State) -> bool:
+    """Whether nothing is under way any more."""
+    if state.net or state.wire or not terminal(state):
+        return False
+    for request, jobs in zip(config.shapes, state.jobs, strict=True):
+        for job in jobs:
+            posting = job.stage == "accepted" and not job.released and job.posted < config.posted_chunks(request)
+            if job.outstanding or posting or will_give_up(config, job):
+                return False
     return True
+
+
+def _none_leaked(state: State) -> bool:
+    def returned(side: Side, states: tuple[str, ...]) -> bool:
+        return all(page.state in states and not page.readers for page in side.pages)
+
+    at_home = returned(state.decode, ("FREE", "QUARANTINED", "SHARED"))
+    return not state.waiting and at_home and returned(state.prefill, ("FREE", "QUARANTINED"))
 
 
 def finality(config: Config, state: State) -> bool:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from racelab.model.spec.draft import Draft
-from racelab.model.spec.state import DECODE, LOSE, PREFILL, Message, Write
+from racelab.model.spec.state import DECODE, LOSE, PREFILL, Content, Message, Write
 
 
 def land(draft: Draft, write: Write) -> bool:
-    """The NIC reads the source page and writes the target page, whoever holds either by now."""
+    """The NIC reads the source page and writes the target page, whoever holds either by now.
+
+    What a prefill that is dead has posted left its memory before.
+    """
     if write not in draft.wire:
         return False
     draft.wire -= {write}
     source = draft.side(PREFILL).pages[write.source]
     target = draft.side(DECODE).pages[write.page]
-    if source.gen != write.source_gen or source.state == "FREE":
+    alive = write.epoch == draft.side(PREFILL).epoch
+    if alive and (source.gen != write.source_gen or source.state == "FREE"):
         draft.stray("source", write.request, write.attempt, source.request)
     if target.gen != write.gen or target.state == "FREE":
         draft.stray("write", write.request, write.attempt, target.request)
-    content = draft.side(PREFILL).content[write.source][write.layer]
+    content: Content | None = Content(write.request, write.attempt, write.nth)
+    if alive:
+        content = draft.side(PREFILL).content[write.source][write.layer]
     draft.fill(DECODE, write.page, [write.layer], content)
     return True
 
 
 def vanish(draft: Draft, write: Write) -> bool:
-    """A write whose completion was an error never lands after all."""
+    """A write whose completion was an error, or whose prefill died, never lands after all."""
     job = draft.job(write.request, write.attempt)
-    if write not in draft.wire or (write.nth, write.layer) in job.outstanding:
+    alive = write.epoch == draft.side(PREFILL).epoch
+    if write not in draft.wire or (alive and (write.nth, write.layer) in job.outstanding | job.done):
         return False
     draft.wire -= {write}
     return True

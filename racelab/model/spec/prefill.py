@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from racelab.model.spec.draft import Draft
-from racelab.model.spec.state import FAIL, PREFILL, Content, Job, Message, Write
+from racelab.model.spec.state import (
+    ACK_WHEN_DRAINED,
+    ANSWER_EARLY,
+    COMPUTE_BEFORE_POST,
+    FAIL,
+    LATE_FORWARD,
+    OVERTAKE,
+    PREFILL,
+    RECEIVE_TIME_OUT,
+    RECEIVE_WATCHDOG,
+    RESTART,
+    STOP_POSTING_ON_ABORT,
+    TELL_PEER_OF_END,
+    Config,
+    Content,
+    Job,
+    Message,
+    Write,
+    initial,
+)
 
 NIC = "nic"
 
@@ -17,8 +36,10 @@ def receive_reserve(draft: Draft, message: Message) -> bool:
     if job.stage != "none":
         draft.report("ignored", PREFILL, (message.request, message.attempt), message.type)
         return True
-    first = draft.config.shapes[message.request].granted - len(message.pages)
-    job = Job("waiting", first, message.pages, posted=first // draft.config.chunk_pages)
+    shape = draft.config.shapes[message.request]
+    first = 0 if shape.too_long else shape.granted - len(message.pages)
+    start = first // draft.config.chunk_pages
+    job = Job("waiting", first, message.pages, computed=start, posted=start)
     draft.set_job(message.request, message.attempt, job)
     draft.waiting = (*draft.waiting, (message.request, message.attempt))
     return True
@@ -26,7 +47,7 @@ def receive_reserve(draft: Draft, message: Message) -> bool:
 
 def accept(draft: Draft, request: str, number: int) -> bool:
     """The first that waits takes source pages."""
-    count = draft.config.shapes[request].granted
+    count = draft.config.posted_pages(request)
     if draft.waiting[:1] != ((request, number),) or len(draft.side(PREFILL).free) < count:
         return False
     draft.waiting = draft.waiting[1:]
@@ -36,67 +57,106 @@ def accept(draft: Draft, request: str, number: int) -> bool:
     return True
 
 
-def post(draft: Draft, request: str, number: int, chunk: int) -> bool:
-    """Compute the next chunk into its source pages and post its writes; from now on they cannot be called back."""
+def compute(draft: Draft, request: str, number: int, chunk: int) -> bool:
+    """Where the forward of a chunk is queued it is a step of its own."""
     job = draft.job(request, number)
-    if job.stage != "accepted" or job.released or job.posted != chunk or chunk >= draft.config.chunks(request):
+    if LATE_FORWARD not in draft.config.parts or job.stage != "accepted" or job.released:
         return False
-    indices = draft.config.of_chunk(request, chunk, job.first)
-    layers = range(draft.config.layers)
+    if job.computed != chunk or chunk >= draft.config.posted_chunks(request):
+        return False
+    _fill_sources(draft, request, number, chunk)
+    draft.set_job(request, number, job._replace(computed=chunk + 1))
+    return True
+
+
+def _fill_sources(draft: Draft, request: str, number: int, chunk: int) -> None:
+    job = draft.job(request, number)
+    for index in draft.config.posted(request, chunk, job.first):
+        nth = -1 if draft.config.shapes[request].too_long else index
+        draft.fill(PREFILL, job.sources[index].page, range(draft.config.layers), Content(request, number, nth))
+
+
+def post(draft: Draft, request: str, number: int, chunk: int) -> bool:
+    """Post the writes of the next chunk, computed by now; from now on they cannot be called back."""
+    config, job = draft.config, draft.job(request, number)
+    if job.stage != "accepted" or job.released or job.posted != chunk or chunk >= config.posted_chunks(request):
+        return False
+    now = LATE_FORWARD not in config.parts
+    if not now and chunk >= job.computed and config.guarded(COMPUTE_BEFORE_POST):
+        return False
+    indices = config.posted(request, chunk, job.first)
+    layers = range(config.layers)
     draft.grant(PREFILL, [job.sources[index] for index in indices], NIC)
+    if now:
+        _fill_sources(draft, request, number, chunk)
+    epoch = draft.side(PREFILL).epoch
     for index in indices:
         source, target = job.sources[index], job.pages[index - job.first]
-        draft.fill(PREFILL, source.page, layers, Content(request, number, index))
         for layer in layers:
             draft.wire |= {
-                Write(request, number, index, layer, target.page, target.gen, source.page, source.gen),
+                Write(request, number, index, layer, target.page, target.gen, source.page, source.gen, epoch),
             }
             draft.report("posted", PREFILL, target, chunk, layer, source.page)
     outstanding = job.outstanding | {(index, layer) for index in indices for layer in layers}
     draft.set_job(request, number, job._replace(posted=chunk + 1, outstanding=outstanding))
+    if job.aborted and chunk + 1 == config.posted_chunks(request):  # it has gone on to the end
+        _release(draft, request, number)
     return True
 
 
 def complete(draft: Draft, request: str, number: int, writes: Iterable[tuple[int, int]], ok: bool) -> bool:
-    """The transport is done with some writes of one chunk. Only success says that they have landed."""
-    job = draft.job(request, number)
+    """The transport is done with some writes of a rank's part of a chunk. Only success says that they have landed."""
+    config, job = draft.config, draft.job(request, number)
     done = frozenset(writes)
-    chunks = {index // draft.config.chunk_pages for index, _ in done}
-    if len(chunks) != 1 or not done <= job.outstanding or not (ok or FAIL in draft.config.faults):
+    parts = {_part(draft, write) for write in done}
+    if len(parts) != 1 or not done <= job.outstanding or not (ok or FAIL in config.faults):
         return False
-    if ok and any(write[:2] == (request, number) and (write.nth, write.layer) in done for write in draft.wire):
+    flying = any(_is_of(draft, write, request, number, done) for write in draft.wire)
+    if ok and flying and ANSWER_EARLY not in config.faults:
         return False
-    (chunk,) = chunks
-    draft.report("completed", PREFILL, (request, number), frozenset(done), ok)
+    (part,) = parts
+    draft.report("completed", PREFILL, (request, number), done, ok)
     job = job._replace(
         outstanding=job.outstanding - done,
         done=job.done | done if ok else job.done,
-        failed=job.failed if ok else job.failed | {chunk},
+        failed=job.failed if ok else job.failed | {part},
     )
     draft.set_job(request, number, job)
     for index in sorted({index for index, _ in done}):
-        if all((index, layer) in job.done for layer in range(draft.config.layers)):
+        if all((index, layer) in job.done for layer in range(config.layers)):
             draft.close(PREFILL, job.sources[index], "completions")
-    if all(index // draft.config.chunk_pages != chunk for index, _ in job.outstanding):
-        _tell_written(draft, request, number, job, chunk)
-    if job.aborted and not job.outstanding:
-        _acknowledge(draft, request, number, job)
+    if all(_part(draft, write) != part for write in job.outstanding):
+        _tell_written(draft, request, number, job, part)
+    if job.owes and not job.outstanding:
+        _acknowledge(draft, request, number)
     return True
 
 
+def _part(draft: Draft, write: tuple[int, int]) -> tuple[int, int]:
+    """The chunk and the rank that a write is of."""
+    index, layer = write
+    return index // draft.config.chunk_pages, layer % draft.config.ranks
+
+
+def _is_of(draft: Draft, write: Write, request: str, number: int, writes: frozenset[tuple[int, int]]) -> bool:
+    """Whether a write in the network is one of these of an attempt, posted by this prefill."""
+    alive = write.epoch == draft.side(PREFILL).epoch
+    return alive and write[:2] == (request, number) and (write.nth, write.layer) in writes
+
+
 def receive_abort(draft: Draft, message: Message) -> bool:
-    """Post no more, let the source pages go, and say when nothing is outstanding."""
-    request, number = message.request, message.attempt
+    """Post no more, unless no guard minds, let the source pages go, and say when nothing is outstanding."""
+    request, number, config = message.request, message.attempt, draft.config
     draft.report("received", PREFILL, (request, number), message.type, message.chunk, message.ok)
-    if draft.job(request, number).stage == "none":
-        draft.report("ignored", PREFILL, (request, number), message.type)
-        return True
-    draft.set_job(request, number, draft.job(request, number)._replace(aborted=True))
-    draft.waiting = tuple(entry for entry in draft.waiting if entry != (request, number))
-    _release(draft, request, number)
     job = draft.job(request, number)
-    if not job.outstanding:
-        _acknowledge(draft, request, number, job)
+    if job.stage == "none":
+        draft.report("ignored", PREFILL, (request, number), message.type)
+        kept_in_order = OVERTAKE not in config.faults
+        return not (kept_in_order and any(sent[:3] == ("reserve", request, number) for sent in draft.net))
+    draft.set_job(request, number, job._replace(aborted=True))
+    if config.guarded(STOP_POSTING_ON_ABORT) or job.released or job.posted >= config.posted_chunks(request):
+        _release(draft, request, number)
+    _acknowledge(draft, request, number)
     return True
 
 
@@ -116,17 +176,51 @@ def _release(draft: Draft, request: str, number: int) -> None:
     if job.released:
         return
     draft.set_job(request, number, job._replace(released=True))
+    draft.waiting = tuple(entry for entry in draft.waiting if entry != (request, number))
     draft.report("attempt-ended", PREFILL, (request, number))
     for source in job.sources:
         draft.release(PREFILL, source)
 
 
-def _tell_written(draft: Draft, request: str, number: int, job: Job, chunk: int) -> None:
-    ok = chunk not in job.failed
-    pages = tuple(job.pages[index - job.first] for index in draft.config.of_chunk(request, chunk, job.first))
-    draft.send(Message("written", request, number, chunk, ok, pages), chunk, ok)
+def _tell_written(draft: Draft, request: str, number: int, job: Job, part: tuple[int, int]) -> None:
+    chunk, rank = part
+    ok = part not in job.failed
+    pages = tuple(job.pages[index - job.first] for index in draft.config.posted(request, chunk, job.first))
+    draft.send(Message("written", request, number, chunk, ok, pages, rank), chunk, ok)
 
 
-def _acknowledge(draft: Draft, request: str, number: int, job: Job) -> None:
-    clean = not job.failed
-    draft.send(Message("abort-ack", request, number, None, clean, job.pages), None, clean)
+def _acknowledge(draft: Draft, request: str, number: int) -> None:
+    """Say that nothing of an aborted attempt can land any more, now or when it is so."""
+    job, guarded = draft.job(request, number), draft.config.guarded(ACK_WHEN_DRAINED)
+    owes = guarded and bool(job.outstanding)
+    draft.set_job(request, number, job._replace(owes=owes))
+    if not owes:
+        clean = not (guarded and job.failed)
+        draft.send(Message("abort-ack", request, number, None, clean, job.pages), None, clean)
+
+
+def will_give_up(config: Config, job: Job) -> bool:
+    """Whether prefill's watchdog ends the attempt if decode does not say that it is done."""
+    watched = RECEIVE_TIME_OUT in config.faults and config.guarded(RECEIVE_WATCHDOG)
+    return watched and job.stage != "none" and not job.released
+
+
+def give_up_source(draft: Draft, request: str, number: int) -> bool:
+    """The watchdog of prefill: decode has not said that it is done."""
+    if not will_give_up(draft.config, draft.job(request, number)):
+        return False
+    _release(draft, request, number)
+    if draft.config.guarded(TELL_PEER_OF_END):
+        draft.send(Message("failed", request, number))
+    return True
+
+
+def restart(draft: Draft) -> bool:
+    """Prefill dies, and another takes its place: it knows of nothing, and says that it is there."""
+    if RESTART not in draft.config.faults or draft.side(PREFILL).epoch:
+        return False
+    draft.renew(PREFILL, initial(draft.config).prefill._replace(epoch=1))
+    draft.jobs = tuple(tuple(Job() for _ in row) for row in draft.jobs)
+    draft.waiting = ()
+    draft.net |= {Message("hello", "", 1)}
+    return True

@@ -17,23 +17,52 @@ DRAIN_BEFORE_FREE = "drain-before-free"
 QUARANTINE_ON_EXPIRY = "quarantine-on-expiry"
 CONTROL_CARRIES_GENERATION = "control-carries-generation"
 PUBLISH_AFTER_COMMIT = "publish-after-commit"
-GUARDS = (DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT)
+STOP_POSTING_ON_ABORT = "stop-posting-on-abort"
+ACK_WHEN_DRAINED = "ack-when-drained"
+TELL_PEER_OF_END = "tell-peer-of-end"
+COMMIT_WHEN_WHOLE = "commit-when-whole"
+RECEIVE_WATCHDOG = "receive-watchdog"
+CHECK_INCARNATION = "check-incarnation"
+REGISTER_BEFORE_SEND = "register-before-send"
+LENGTHS_AGREE = "lengths-agree"
+EVERY_HANDLE_STOPPED = "every-handle-stopped"
+BYTES_BEFORE_COMMIT = "bytes-before-commit"
+LOCAL_WORK_BEFORE_GRANT = "local-work-before-grant"
+COMPUTE_BEFORE_POST = "compute-before-post"
+GUARDS = (
+    *(DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT),
+    *(STOP_POSTING_ON_ABORT, ACK_WHEN_DRAINED, TELL_PEER_OF_END, COMMIT_WHEN_WHOLE, RECEIVE_WATCHDOG),
+    *(LENGTHS_AGREE, CHECK_INCARNATION, REGISTER_BEFORE_SEND, EVERY_HANDLE_STOPPED, BYTES_BEFORE_COMMIT),
+    *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST),
+)
 
-ABORT, LOSE, DUPLICATE, FAIL = "abort", "lose", "duplicate", "fail"
-FAULTS = (ABORT, LOSE, DUPLICATE, FAIL)
-"""What the environment may do: the client aborts, a message is lost, or arrives twice, a write fails."""
+TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
+OVERTAKE, FAIL, ANSWER_EARLY, RESTART = "overtake", "fail", "answer-early", "restart"
+FAULTS = (TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, RESTART)
+"""What the environment may do: a client's patience ends, or the watchdogs' time; a client aborts; a message
+is lost, or arrives twice, or an abort before the reserve that it follows; the completion of a write is an
+error; prefill dies, and another takes its place.
+
+The completion of a write may also come before its bytes are there (ANSWER_EARLY).
+"""
+
+LATE_FORWARD, LATE_FILL, LATE_REGISTER = "late-forward", "late-fill", "late-register"
+PARTS = (LATE_FORWARD, LATE_FILL, LATE_REGISTER)
+"""What a lab need not have: queued forwards, queued zeros, a queued entry for a transfer."""
 
 
 class Shape(NamedTuple):
     """How many pages a request needs, and how many of them prefill fills: the others are for its answer.
 
     `keys` are the content keys of the first pages: equal keys mean equal bytes. Without keys there
-    is nothing to find in the prefix cache and nothing to publish.
+    is nothing to find in the prefix cache and nothing to publish. A prompt that is `too_long` for prefill has
+    a placeholder of one page transferred in its place.
     """
 
     pages: int
     granted: int
     keys: tuple[str, ...] = ()
+    too_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,19 +75,40 @@ class Config:
     attempts_max: int = 1
     layers: int = 1
     chunk_pages: int = 1
+    ranks: int = 1
     guards: frozenset[str] = frozenset(GUARDS)
-    faults: frozenset[str] = frozenset({ABORT})
-    tells: bool = True
-    """whether decode tells prefill of an attempt that ends early"""
+    faults: frozenset[str] = frozenset({TIME_OUT, OVERTAKE, ABORT})
+    parts: frozenset[str] = frozenset()
 
     @cached_property
     def place(self) -> dict[str, int]:
         """Each request's place in the order of the shapes."""
         return {request: place for place, request in enumerate(self.shapes)}
 
+    def guarded(self, name: str) -> bool:
+        """Whether a guard is there."""
+        return name in self.guards
+
+    @property
+    def handles(self) -> range:
+        """The ranks of prefill: each tells of its own writes, and is granted the pages for itself."""
+        return range(self.ranks)
+
     def chunks(self, request: str) -> int:
         """In how many chunks a request's KV is written."""
         return -(-self.shapes[request].granted // self.chunk_pages)
+
+    def posted_pages(self, request: str) -> int:
+        """How many pages prefill computes."""
+        return 1 if self.shapes[request].too_long else self.shapes[request].granted
+
+    def posted_chunks(self, request: str) -> int:
+        """In how many chunks it does."""
+        return 1 if self.shapes[request].too_long else self.chunks(request)
+
+    def posted(self, request: str, chunk: int, first: int) -> range:
+        """The indices of the pages that prefill writes of a chunk."""
+        return range(1) if self.shapes[request].too_long else self.of_chunk(request, chunk, first)
 
     def of_chunk(self, request: str, chunk: int, first: int = 0) -> range:
         """The indices of a chunk's pages among those of the request, from `first` on."""
@@ -76,7 +126,7 @@ class Ticket(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Whose KV some bytes are: page number `nth` of an attempt's prompt."""
+    """Whose KV some bytes are: page number `nth` of an attempt's prompt; -1 of a placeholder."""
 
     request: str
     attempt: int
@@ -97,29 +147,42 @@ class Page(NamedTuple):
     readers: frozenset[tuple[str, int]] = frozenset()
 
 
+Grant = tuple[Ticket, int]
+"""The right of one handle, a rank of the peer, to reach a page."""
+
+
 class Side(NamedTuple):
     """One pool: its pages, the allocator's stack (the top first), grants without stop evidence, and the bytes.
 
-    `content` has, for each page and layer, whose KV it holds.
+    `content` has, for each page and layer, whose KV it holds. `epoch` is prefill's incarnation, as each side
+    knows it.
     """
 
     pages: tuple[Page, ...]
     free: tuple[int, ...]
-    grants: frozenset[Ticket]
+    grants: frozenset[Grant]
     content: tuple[tuple[Content | None, ...], ...]
+    epoch: int = 0
 
 
 class Attempt(NamedTuple):
-    """One attempt of a request on decode: `missing` are chunks without news, `ended` says how it ended.
+    """One attempt of a request on decode: `missing` are chunks and ranks without news, `failed` those of which it
+    is bad, `due` is how much news is expected, and `ended` says how it ended.
 
     The first `hits` of its tickets are pages that the prefix cache had; prefill was asked to fill
-    others if it is `reserved`.
+    others if it is `reserved`. It is `registered` once messages about it find it, `filled` once no zeros
+    are due, and `peer` is the incarnation of prefill that decode knew when it was admitted.
     """
 
     tickets: tuple[Ticket, ...] = ()
     hits: int = 0
     reserved: bool = False
-    missing: frozenset[int] = frozenset()
+    missing: frozenset[tuple[int, int]] = frozenset()
+    failed: frozenset[tuple[int, int]] = frozenset()
+    due: int = 0
+    registered: bool = True
+    filled: bool = True
+    peer: int = 0
     committed: bool = False
     running: bool = False
     ended: str | None = None
@@ -128,20 +191,23 @@ class Attempt(NamedTuple):
 class Job(NamedTuple):
     """The same attempt on prefill.
 
-    `stage` is none, waiting or accepted; `first` is the place of the first of `pages`; `posted` is
-    the chunk that is posted next; a write is (nth, layer), without
-    a completion in `outstanding`, with a successful one in `done`.
+    `stage` is none, waiting or accepted; `first` is the place of the first of `pages`; `computed` and
+    `posted` are the chunks that are computed and posted next; a write is (nth, layer), without a completion
+    in `outstanding`, with a successful one in `done`; `failed` are chunks and ranks. It `owes` decode an
+    acknowledgement of its abort until nothing is outstanding.
     """
 
     stage: str = "none"
     first: int = 0
     pages: tuple[Ticket, ...] = ()
     sources: tuple[Ticket, ...] = ()
+    computed: int = 0
     posted: int = 0
     outstanding: frozenset[tuple[int, int]] = frozenset()
     done: frozenset[tuple[int, int]] = frozenset()
-    failed: frozenset[int] = frozenset()
+    failed: frozenset[tuple[int, int]] = frozenset()
     aborted: bool = False
+    owes: bool = False
     released: bool = False
 
 
@@ -156,10 +222,14 @@ class Write(NamedTuple):
     gen: int
     source: int
     source_gen: int
+    epoch: int = 0
 
 
 class Message(NamedTuple):
-    """A control message; `ok` is the status of `written`, and whether an `abort-ack` is clean."""
+    """A control message; `ok` is the status of `written`, and whether an `abort-ack` is clean.
+
+    A `hello` is of no request: its `attempt` is the new incarnation of prefill.
+    """
 
     type: str
     request: str
@@ -167,6 +237,7 @@ class Message(NamedTuple):
     chunk: int | None = None
     ok: bool = True
     pages: tuple[Ticket, ...] = ()
+    rank: int = 0
 
     @property
     def to(self) -> str:

@@ -8,16 +8,18 @@ from racelab.errors import BoundError
 from racelab.model.search import search
 from racelab.model.spec.actions import take
 from racelab.model.spec.invariants import INVARIANTS
-from racelab.model.spec.state import ABORT, FAULTS, GUARDS, Config, Shape, initial
+from racelab.model.spec.state import ABORT, COPY, FAIL, GUARDS, LOSE, TIME_OUT, Config, Shape, initial
 
 PLAIN = {"r1": Shape(1, 1), "r2": Shape(1, 1)}
 SHARED = {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("k",))}
 
 SAFE = {
-    "two requests, one page": Config(1, 2, PLAIN, faults=frozenset({ABORT})),
-    "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset(FAULTS)),
-    "two attempts": Config(2, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset()),
-    "pages are evicted": Config(1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=frozenset()),
+    "two requests, one page": Config(1, 2, PLAIN, faults=frozenset({TIME_OUT, ABORT})),
+    "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT, LOSE, COPY, FAIL})),
+    "two attempts": Config(2, 2, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset({TIME_OUT})),
+    "pages are evicted": Config(
+        1, 2, {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("m",))}, faults=frozenset({TIME_OUT})
+    ),
 }
 
 
@@ -39,7 +41,7 @@ SHORTEST = [
 
 @pytest.mark.parametrize(("guard", "spec", "shapes", "length"), SHORTEST)
 def test_without_a_guard_its_specification_falls(guard: str, spec: str, shapes: dict[str, Shape], length: int) -> None:
-    config = Config(2, 2, shapes, guards=frozenset(GUARDS) - {guard}, faults=frozenset())
+    config = Config(2, 2, shapes, guards=frozenset(GUARDS) - {guard}, faults=frozenset({TIME_OUT}))
     searched = search(config, [spec])
     assert (searched.violated, len(searched.steps)) == (spec, length)
     state = initial(config)

@@ -1,0 +1,242 @@
+------------------------------ MODULE PdDecode ------------------------------
+(***************************************************************************)
+(* What decode does in PdLedger: its prefix cache, the admission of        *)
+(* requests, their ends, and what it makes of prefill's messages.          *)
+(***************************************************************************)
+EXTENDS PdState
+
+Published(key) == {e \in cache : e.key = key}
+HitCount(r) ==      \* how many of the first pages of the prompt are published
+  LET known == {n \in 0..Len(Keys[r]) : \A i \in 1..n : Published(Keys[r][i]) # {}}
+  IN CHOOSE n \in known : \A m \in known : m <= n
+Hit(r, i) == (CHOOSE e \in Published(Keys[r][i]) : TRUE).ticket
+Unread == {p \in DOMAIN decode.pages : decode.pages[p].state = "SHARED" /\ decode.pages[p].readers = {}}
+IsFirst(r, a) == queue # <<>> /\ Head(queue) = <<r, a>>
+Held(r, a) == Len(attempts[r][a].tickets)
+Lacking == IF queue = <<>> THEN 0      \* how many more pages than are free the first in the queue needs
+           ELSE LET r == Head(queue)[1] IN Needs[r] - Held(r, Head(queue)[2]) - Len(decode.free)
+
+RECURSIVE Publish(_, _, _)
+Publish(got, keys, tickets) ==      \* what is published already stays; what is known becomes DUP
+  IF keys = <<>> \/ tickets = <<>> THEN got
+  ELSE LET t == Head(tickets)
+           known == \E e \in got.cache : e.key = Head(keys)
+           shared == [got.pool EXCEPT !.pages[t.page].state = IF known THEN "DUP" ELSE "SHARED",
+                                      !.pages[t.page].readers = {<<t.request, t.attempt>>}]
+           entry == [key |-> Head(keys), ticket |-> t]
+           next == IF IsShared(got.pool, t) THEN got
+                   ELSE [pool |-> shared, cache |-> IF known THEN got.cache ELSE got.cache \cup {entry}]
+       IN Publish(next, Tail(keys), Tail(tickets))
+
+Join(r, a) ==       \* references to what the cache has of the prompt, if there is room for the rest
+  LET count == HitCount(r)
+      hits == {Hit(r, i).page : i \in 1..count}
+      tickets == [i \in 1..count |-> Ticket(Hit(r, i).page, Hit(r, i).gen, r, a)]
+  IN /\ IsFirst(r, a) /\ Held(r, a) = 0 /\ count > 0
+     /\ Len(decode.free) + Cardinality(Unread \ hits) >= Needs[r] - count
+     /\ decode' = [decode EXCEPT !.pages = [p \in DOMAIN @ |->
+          IF p \in hits THEN [@[p] EXCEPT !.readers = @ \cup {<<r, a>>}] ELSE @[p]]]
+     /\ attempts' = [attempts EXCEPT ![r][a].tickets = tickets]
+     /\ Did("Join", r, a, 0, 0)
+     /\ UNCHANGED <<prefill, jobs, cache, queue, waiting, wire, net, strays>>
+
+Evict(p) ==         \* a page that nobody reads makes room for the first in the queue
+  /\ p \in Unread /\ Lacking > 0
+  /\ Held(Head(queue)[1], Head(queue)[2]) > 0 \/ HitCount(Head(queue)[1]) = 0
+  /\ \E e \in cache :
+       /\ e.ticket.page = p
+       /\ cache' = cache \ {e}
+       /\ LET books == Retire([pool |-> decode, strays |-> strays], e.ticket)
+          IN decode' = books.pool /\ strays' = books.strays
+       /\ Did("Evict", e.ticket.request, e.ticket.attempt, 0, p)
+  /\ UNCHANGED <<prefill, attempts, jobs, queue, waiting, wire, net>>
+
+Unjoin(r, a) ==     \* what was evicted drains, so there is no room after all
+  /\ IsFirst(r, a) /\ Held(r, a) > 0 /\ Unread = {} /\ Lacking > 0
+  /\ LET books == ReleaseAll([pool |-> decode, strays |-> strays], Reverse(attempts[r][a].tickets))
+     IN decode' = books.pool /\ strays' = books.strays
+  /\ attempts' = [attempts EXCEPT ![r][a].tickets = <<>>]
+  /\ Did("Unjoin", r, a, 0, 0)
+  /\ UNCHANGED <<prefill, jobs, cache, queue, waiting, wire, net>>
+
+-----------------------------------------------------------------------------
+Submit(r) ==
+  LET newest == Len(attempts[r])
+  IN /\ newest < AttemptsMax
+     /\ newest > 0 => attempts[r][newest].ended # Nobody
+     /\ attempts' = [attempts EXCEPT ![r] = Append(@, NewAttempt)]
+     /\ jobs' = [jobs EXCEPT ![r] = Append(@, NewJob)]
+     /\ queue' = Append(queue, <<r, newest + 1>>)
+     /\ Did("Submit", r, newest + 1, 0, 0)
+     /\ UNCHANGED <<decode, prefill, cache, waiting, wire, net, strays>>
+
+(* The KV of an attempt is taken as complete: others may find it, and      *)
+(* attention reads it.                                                     *)
+Commit(got, attempt, r, a) ==
+  LET published == Publish([pool |-> got.pool, cache |-> got.cache], Keys[r], attempt.tickets)
+  IN [pool |-> published.pool, cache |-> published.cache,
+      attempt |-> [attempt EXCEPT !.committed = TRUE, !.running = TRUE],
+      sent |-> IF attempt.reserved THEN {Word("complete", r, a)} ELSE {}]
+
+Fresh(r, attempt) == SubSeq(attempt.tickets, attempt.hits + 1, Granted[r])   \* the pages that prefill shall fill
+Advertised(pool, r, attempt) == Grant(pool, Fresh(r, attempt), RankSet)
+Reserve(r, a, attempt) == {Message("reserve", r, a, NoChunk, 0, TRUE, Fresh(r, attempt))}
+
+(* The first in the queue takes its pages, and grants prefill those that   *)
+(* it shall fill; where they are to be zeroed first, the guard has the     *)
+(* addresses wait for that.                                                *)
+Admit(r, a) ==
+  LET hits == Held(r, a)
+      got == Take([pool |-> decode, tickets |-> attempts[r][a].tickets], Needs[r] - hits, r, a)
+      missing == ((hits \div ChunkPages)..(ChunkCount(r) - 1)) \X RankSet     \* of these news is due
+      whole == hits = Granted[r]
+      filled == whole \/ "late-fill" \notin Has
+      told == ~whole /\ (filled \/ ~Guarded("local-work-before-grant"))
+      attempt == [NewAttempt EXCEPT !.tickets = got.tickets, !.hits = hits, !.peer = decode.epoch,
+                    !.missing = IF whole THEN {} ELSE missing, !.due = IF whole THEN 0 ELSE Cardinality(missing),
+                    !.reserved = told, !.filled = filled,
+                    !.registered = whole \/ "late-register" \notin Has \/ Guarded("register-before-send")]
+      pool == IF told THEN Advertised(got.pool, r, attempt) ELSE got.pool
+      early == IF Guarded("publish-after-commit") THEN [pool |-> pool, cache |-> cache]
+               ELSE Publish([pool |-> pool, cache |-> cache], Keys[r], got.tickets)
+  IN /\ IsFirst(r, a)
+     /\ Len(decode.free) >= Needs[r] - hits
+     /\ hits > 0 \/ HitCount(r) = 0
+     /\ IF whole
+        THEN LET done == Commit(early, attempt, r, a)
+             IN /\ decode' = done.pool /\ cache' = done.cache
+                /\ attempts' = [attempts EXCEPT ![r][a] = done.attempt]
+                /\ net' = net \cup done.sent
+        ELSE /\ decode' = early.pool /\ cache' = early.cache
+             /\ attempts' = [attempts EXCEPT ![r][a] = attempt]
+             /\ net' = IF told THEN net \cup Reserve(r, a, attempt) ELSE net
+     /\ queue' = Tail(queue)
+     /\ DidTake("Admit", r, a, {got.tickets[i].page : i \in (hits + 1)..Needs[r]}, hits)
+     /\ UNCHANGED <<prefill, jobs, waiting, wire, strays>>
+
+Fill(r, a) ==       \* the queued zeros are written, whatever is there by now
+  LET attempt == attempts[r][a]
+      pages == {t.page : t \in Range(Fresh(r, attempt))}
+      zeroed == [decode EXCEPT !.content = [p \in DOMAIN @ |->
+                   IF p \in pages THEN [l \in LayerSet |-> Nobody] ELSE @[p]]]
+      told == [attempt EXCEPT !.filled = TRUE, !.reserved = TRUE]
+  IN /\ ~attempt.filled /\ attempt.ended = Nobody
+     /\ decode' = IF attempt.reserved THEN zeroed ELSE Advertised(zeroed, r, told)
+     /\ attempts' = [attempts EXCEPT ![r][a] = told]
+     /\ net' = IF attempt.reserved THEN net ELSE net \cup Reserve(r, a, told)
+     /\ Did("Fill", r, a, 0, 0)
+     /\ UNCHANGED <<prefill, jobs, cache, queue, waiting, wire, strays>>
+
+Register(r, a) ==   \* from now on messages about this transfer find it
+  /\ ~attempts[r][a].registered
+  /\ attempts' = [attempts EXCEPT ![r][a].registered = TRUE]
+  /\ Did("Register", r, a, 0, 0)
+  /\ UNCHANGED <<decode, prefill, jobs, cache, queue, waiting, wire, net, strays>>
+
+-----------------------------------------------------------------------------
+(* The ends of a request; its pages go the way that the guards allow.      *)
+
+Ended(pool, marks, attempt, how) ==
+  [books |-> ReleaseOrdered([pool |-> pool, strays |-> marks], attempt.tickets),
+   attempt |-> [attempt EXCEPT !.ended = how, !.running = FALSE]]
+AbortMessage(attempt, r, a) ==
+  IF attempt.reserved /\ ~attempt.committed /\ Guarded("tell-peer-of-end") THEN {Word("abort", r, a)} ELSE {}
+
+End(r, a, name, how) ==
+  LET attempt == attempts[r][a]
+      ended == Ended(decode, strays, attempt, how)
+  IN /\ decode' = ended.books.pool /\ strays' = ended.books.strays
+     /\ attempts' = [attempts EXCEPT ![r][a] = ended.attempt]
+     /\ queue' = Less(queue, <<r, a>>)
+     /\ net' = net \cup AbortMessage(attempt, r, a)
+     /\ Did(name, r, a, 0, 0)
+     /\ UNCHANGED <<prefill, jobs, cache, waiting, wire>>
+
+IsOpen(r, a) == a = Len(attempts[r]) /\ attempts[r][a].ended = Nobody
+Waits(r, a) == IsOpen(r, a) /\ attempts[r][a].reserved /\ ~attempts[r][a].committed   \* for prefill
+TimeOut(r, a) == "time-out" \in May /\ IsOpen(r, a) /\ End(r, a, "TimeOut", "timed-out")
+Abort(r, a) == "abort" \in May /\ IsOpen(r, a) /\ End(r, a, "Abort", "aborted")
+Finish(r, a) == attempts[r][a].running /\ End(r, a, "Finish", "finished")
+GiveUp(r, a) ==     \* the watchdog: nothing has come for too long
+  "receive-time-out" \in May /\ Guarded("receive-watchdog") /\ Waits(r, a) /\ End(r, a, "GiveUp", "failed")
+Orphan(r, a) ==     \* the prefill that it was with is no more
+  attempts[r][a].peer # decode.epoch /\ Waits(r, a) /\ End(r, a, "Orphan", "failed")
+
+-----------------------------------------------------------------------------
+(* What prefill says.                                                      *)
+
+AllThere(r, a, attempt) ==      \* whether its pages hold what prefill was asked for
+  \A i \in attempt.hits..(Granted[r] - 1) : \A l \in LayerSet :
+    decode.content[attempt.tickets[i + 1].page][l] = Own(r, a, i)
+
+Fail(pool, marks, attempt, r, a, left) ==
+  LET ended == Ended(pool, marks, attempt, "failed")
+  IN /\ decode' = ended.books.pool /\ strays' = ended.books.strays
+     /\ attempts' = [attempts EXCEPT ![r][a] = ended.attempt]
+     /\ queue' = Less(queue, <<r, a>>)
+     /\ net' = left \cup AbortMessage(attempt, r, a)
+     /\ UNCHANGED cache
+
+(* News of a rank's part of a chunk: stop evidence for its pages if they   *)
+(* are written, and progress of the newest attempt, if it is this one or   *)
+(* no guard asks.  With the last news that is due, or the first of a       *)
+(* failure, it is decided whether the transfer is complete.                *)
+ReceiveWritten(m, left) ==
+  LET r == m.request
+      a == Len(attempts[r])
+      own == a = m.attempt /\ attempts[r][a].ended = Nobody
+      acts == own \/ (~ControlCarriesGeneration /\ attempts[r][a].reserved)
+      short == r \in TooLong
+      attempt == [attempts[r][a] EXCEPT !.missing = @ \ {<<m.chunk, m.rank>>}, !.due = Max(0, @ - 1),
+                                        !.failed = IF m.ok THEN @ ELSE @ \cup {<<m.chunk, m.rank>>}]
+      last == attempt.due = 0 \/ short
+      asked == ~attempt.committed /\ (last \/ ~m.ok)
+      refused ==
+        \/ Guarded("commit-when-whole") /\ (attempt.failed # {} \/ attempt.missing # {})
+        \/ Guarded("lengths-agree") /\ short
+        \/ Guarded("bytes-before-commit") /\ "answer-early" \in May /\ ~AllThere(r, a, attempt)
+      fails == asked /\ refused /\ (attempt.failed # {} \/ short \/ attempt.missing = {})
+      told == IF m.ok THEN CloseAll(decode, m.pages, {m.rank}) ELSE decode
+      pool == IF acts /\ fails /\ ~Guarded("every-handle-stopped")
+              THEN CloseAll(told, Fresh(r, attempt), RankSet) ELSE told
+      marks == IF acts /\ ~own THEN strays \cup {Stray("message", r, m.attempt, r)} ELSE strays
+  IN /\ IF ~attempts[r][m.attempt].registered      \* nobody is known by that name yet
+        THEN net' = left /\ UNCHANGED <<decode, attempts, cache, queue, strays>>
+        ELSE IF ~acts
+        THEN decode' = pool /\ strays' = marks /\ net' = left /\ UNCHANGED <<attempts, cache, queue>>
+        ELSE IF fails
+        THEN Fail(pool, marks, attempt, r, a, left)
+        ELSE IF asked /\ ~refused /\ last
+        THEN LET done == Commit([pool |-> pool, cache |-> cache], attempt, r, a)
+             IN /\ decode' = done.pool /\ cache' = done.cache
+                /\ attempts' = [attempts EXCEPT ![r][a] = done.attempt]
+                /\ net' = left \cup done.sent
+                /\ strays' = marks /\ UNCHANGED queue
+        ELSE /\ attempts' = [attempts EXCEPT ![r][a] = attempt]
+             /\ decode' = pool /\ strays' = marks /\ net' = left
+             /\ UNCHANGED <<cache, queue>>
+     /\ UNCHANGED <<prefill, jobs, waiting, wire>>
+
+ReceiveFailed(m, left) ==       \* prefill has ended the attempt: so does decode
+  LET r == m.request
+      a == Len(attempts[r])
+      attempt == attempts[r][a]
+      own == a = m.attempt
+      acts == attempt.ended = Nobody /\ ~attempt.committed /\ (own \/ ~ControlCarriesGeneration)
+      marks == IF own THEN strays ELSE strays \cup {Stray("message", r, m.attempt, r)}
+  IN /\ IF acts THEN Fail(decode, marks, attempt, r, a, left)
+        ELSE net' = left /\ UNCHANGED <<decode, attempts, cache, queue, strays>>
+     /\ UNCHANGED <<prefill, jobs, waiting, wire>>
+
+(* Prefill posts no more; if all its writes succeeded, nothing of it can   *)
+(* land any more.                                                          *)
+ReceiveAck(m, left) ==
+  /\ decode' = IF m.ok THEN CloseAll(decode, m.pages, RankSet) ELSE decode
+  /\ net' = left
+  /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
+
+ReceiveHello(m, left) ==        \* another prefill has come: whoever was with the old one has nobody
+  /\ decode' = IF Guarded("check-incarnation") THEN [decode EXCEPT !.epoch = m.attempt] ELSE decode
+  /\ net' = left
+  /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
+=============================================================================

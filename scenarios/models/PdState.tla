@@ -1,0 +1,107 @@
+------------------------------- MODULE PdState -------------------------------
+(***************************************************************************)
+(* What there is in PdLedger: its constants, its variables and the words   *)
+(* that decode and prefill share.                                          *)
+(***************************************************************************)
+EXTENDS PageLedger
+
+CONSTANTS
+  DecodePages, PrefillPages, \* how many pages each pool has
+  Requests,                  \* names of requests
+  AttemptsMax,               \* how often a request may be submitted
+  Ranks,                     \* ranks of prefill: layer l is written by rank l % Ranks, and each tells of its writes
+  ChunkPages,                \* pages of a chunk
+  Needs,                     \* how many pages each request needs,
+  Granted,                   \* how many of them prefill fills (the others are for the answer),
+  Keys,                      \* and the content keys of the first of them; <<>> for no prefix cache
+  TooLong,                   \* requests whose prompt prefill does not accept: it transfers a placeholder
+  May,                       \* what the environment may do, of MayBe
+  Has                        \* parts that a lab need not have, of Parts
+
+Guards == {
+  "drain-before-free", "quarantine-on-expiry", "control-carries-generation", "publish-after-commit",
+  "stop-posting-on-abort", "ack-when-drained", "tell-peer-of-end", "commit-when-whole", "receive-watchdog",
+  "lengths-agree", "check-incarnation", "register-before-send", "every-handle-stopped", "bytes-before-commit",
+  "local-work-before-grant", "compute-before-post"}
+MayBe == {
+  "time-out",                \* a client's patience ends
+  "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
+  "abort", "lose", "copy",   \* a client aborts; a message is lost, or arrives twice
+  "overtake",                \* an abort comes before the reserve that it follows
+  "fail",                    \* the completion of a write is an error
+  "answer-early",            \* the completion of a write comes before its bytes are there
+  "restart"}                 \* prefill dies, and another takes its place
+Parts == {
+  "late-forward",            \* a chunk's forward is queued, and runs when it runs
+  "late-fill",               \* pages are filled with zeros before use; that is queued
+  "late-register"}           \* decode's entry for a transfer is made by queued work
+ASSUME Without \subseteq Guards /\ May \subseteq MayBe /\ Has \subseteq Parts
+
+VARIABLES
+  decode, prefill,  \* the pools: pages, free (a stack, its top first), grants, content (whose bytes), epoch
+  attempts,         \* each request: its attempts as decode knows them
+  jobs,             \* each request: the same attempts as prefill knows them
+  cache,            \* the prefix cache: which page is found under which key
+  queue, waiting,   \* attempts that wait for pages, on decode and on prefill
+  wire,             \* writes that are posted and have not landed
+  net,              \* messages that are sent and have not arrived
+  strays,           \* history: what took effect after that which it was for had ended
+  act               \* the step just taken
+
+state == <<decode, prefill, attempts, jobs, cache, queue, waiting, wire, net, strays>>
+vars == <<state, act>>
+
+(* For configurations, which can only name a function. *)
+OneEach == [r \in Requests |-> 1]
+TwoEach == [r \in Requests |-> 2]
+NoKeys == [r \in Requests |-> <<>>]
+SameKey == [r \in Requests |-> <<"k">>]
+OwnKey == [r \in Requests |-> <<r>>]
+
+NoChunk == -1
+RankSet == 0..(Ranks - 1)
+RankOf(layer) == layer % Ranks
+Nic == {0}          \* the one handle of a source page
+
+Message(type, r, a, chunk, rank, ok, pages) ==
+  [type |-> type, request |-> r, attempt |-> a, chunk |-> chunk, rank |-> rank, ok |-> ok, pages |-> pages]
+Word(type, r, a) == Message(type, r, a, NoChunk, 0, TRUE, <<>>)
+
+NewAttempt == [tickets |-> <<>>, hits |-> 0, reserved |-> FALSE, missing |-> {}, failed |-> {}, due |-> 0,
+               registered |-> TRUE, filled |-> TRUE, peer |-> 0,
+               committed |-> FALSE, running |-> FALSE, ended |-> Nobody]
+NewJob == [stage |-> "none", first |-> 0, pages |-> <<>>, sources |-> <<>>, computed |-> 0, posted |-> 0,
+           outstanding |-> {}, done |-> {}, failed |-> {}, aborted |-> FALSE, owes |-> FALSE, released |-> FALSE]
+
+(* What a configuration is of, for whoever reads a counterexample. *)
+Setting == [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, page |-> 0, taken |-> {}, found |-> 0,
+            without |-> Without, may |-> May, has |-> Has, ranks |-> Ranks]
+
+Min(a, b) == IF a < b THEN a ELSE b
+Max(a, b) == IF a < b THEN b ELSE a
+
+Init ==
+  /\ decode = NewPool(DecodePages)
+  /\ prefill = NewPool(PrefillPages)
+  /\ attempts = [r \in Requests |-> <<>>]
+  /\ jobs = [r \in Requests |-> <<>>]
+  /\ cache = {}
+  /\ queue = <<>> /\ waiting = <<>>
+  /\ wire = {} /\ net = {} /\ strays = {}
+  /\ act = Setting
+
+(* `part` counts the chunks that are written, from 0; `taken` and `found`  *)
+(* are what an admission takes from the allocator and had from the cache.  *)
+DidTake(name, r, a, taken, found) ==
+  act' = [name |-> name, request |-> r, attempt |-> a, part |-> 0, page |-> 0, taken |-> taken, found |-> found]
+Did(name, r, a, part, page) ==
+  act' = [name |-> name, request |-> r, attempt |-> a, part |-> part, page |-> page, taken |-> {}, found |-> 0]
+Part(r, a, chunk) == IF chunk = NoChunk THEN 0 ELSE Max(0, chunk - (jobs[r][a].first \div ChunkPages))
+
+Less(seq, entry) == SelectSeq(seq, LAMBDA e : e # entry)
+ChunkCount(r) == (Granted[r] + ChunkPages - 1) \div ChunkPages
+ChunkOf(index) == index \div ChunkPages
+OfChunk(r, chunk, first) ==     \* the indices of a chunk's pages, from `first` on
+  Max(chunk * ChunkPages, first)..(Min((chunk + 1) * ChunkPages, Granted[r]) - 1)
+Own(r, a, index) == [request |-> r, attempt |-> a, index |-> index]     \* a prompt's bytes, by the page
+=============================================================================
