@@ -7,7 +7,8 @@ conductor and the evidence take for themselves is in ASIDE. A kind in none of th
 the specification. `docs/validation.md` is made from these tables.
 
 Steps that no event shows are explicit: a write lands before its successful completion, wherever
-no gate saw it land.
+no gate saw it land. Where local work is queued a chunk is computed before it is posted, and pages are
+zeroed as soon as they are taken, unless `work-done` says when.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from racelab.engine.guards import GUARDS as OF_ENGINE
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.model.spec.state import DECODE, FAULTS, GUARDS, PREFILL, Config, Effect, Shape
+from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FORWARD, PREFILL, Config, Effect, Shape
 
 ASIDE = frozenset(
     {
@@ -43,9 +44,9 @@ BEGINS: dict[str, str] = {
     "aborted": "Abort",
     "read": "Read",
     "finished": "Finish",
-    "granted": "Post, on prefill",
+    "granted": "Post on prefill, Fill on decode",
     "completed": "Land for each write that has not landed, then Complete",
-    "refused": "Expire or Evict, if a guard has something against it",
+    "refused": "Expire or Evict, if a guard has something against it; GiveUp or GiveUpSource of the watchdog",
     "page-free": "Expire or Evict, if no guard has",
     "landed": "Land",
     "torn": "Land: a part of it is there",
@@ -140,14 +141,15 @@ def is_boundary(kind: str) -> bool:
     return kind in DETAILS or kind in BEGINS or kind in OBSERVED
 
 
-def is_of_another_guard(event: Event) -> bool:
-    """Whether it is the refusal of a guard that the specification does not have; what it changes shows elsewhere."""
-    return event.kind == "refused" and event.data["guard"] not in GUARDS
+def is_of_another_guard(config: Config, event: Event) -> bool:
+    """Whether it is a refusal that the specification does not know to the event; what it changes shows elsewhere."""
+    return event.kind == "refused" and event.data["guard"] not in config.reported
 
 
 def config_of(history: History) -> Config:
     """The size and the guards of the system whose history this is."""
     lab = history.header.scenario.lab
+    limit = lab.prefill_token_limit
     shapes: dict[str, Shape] = {}
     keys = _keys_of(history)
     for event in history.by_kind["submitted"]:
@@ -157,7 +159,10 @@ def config_of(history: History) -> Config:
         known = keys.get(event.request or "", {})
         full = range((prompt - 1) // lab.page_tokens if lab.prefix_cache else 0)
         own = tuple(known.get(place, f"{event.request}, page {place}") for place in full)
-        shapes.setdefault(event.request or "", Shape(pages, granted, own))
+        shapes.setdefault(event.request or "", Shape(pages, granted, own, limit is not None and prompt > limit))
+    parts = {LATE_FILL} if lab.zero_fill else set()
+    if any(event.data["op"] == "forward" and event.instance == PREFILL for event in history.by_kind["work-held"]):
+        parts.add(LATE_FORWARD)
     pools = {event.instance: event.data["pages"] for event in history.by_kind["pool"]}
     attempts = [event.attempt or 0 for event in history.by_kind["submitted"]]
     return Config(
@@ -169,7 +174,7 @@ def config_of(history: History) -> Config:
         chunk_pages=max(1, lab.chunk_tokens // lab.page_tokens),
         guards=frozenset(history.header.guards) | ALWAYS,
         faults=frozenset(FAULTS),
-        tells="tell-peer-of-end" in history.header.guards,
+        parts=frozenset(parts),
     )
 
 

@@ -15,7 +15,18 @@ from racelab.evidence.history import History
 from racelab.model import boundary
 from racelab.model.refusal import Refusal, Refused, difference_of, say
 from racelab.model.spec.actions import Action, Step, enabled, take
-from racelab.model.spec.state import DECODE, PREFILL, Effect, Message, Side, State, Write, initial
+from racelab.model.spec.state import (
+    DECODE,
+    LOCAL_WORK_BEFORE_GRANT,
+    PREFILL,
+    RECEIVE_WATCHDOG,
+    Effect,
+    Message,
+    Side,
+    State,
+    Write,
+    initial,
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,7 @@ class Replay:
             for event in history.by_kind["received"]
         )
         self._numbers = _Numbers(history)
+        self._late = {_work(event) for event in history.by_kind["work-done"]}
 
     def run(self) -> Refused | None:
         """Replay everything, or up to the first event that is refused."""
@@ -65,12 +77,14 @@ class Replay:
                 if event.kind in boundary.ASIDE:
                     if event.kind == "lost":
                         raise Refusal("harness gap", f"the recorder lost {event.data['count']} event(s)")
+                    if event.kind == "work-done":
+                        self._work_done(event)
                     continue
                 if not boundary.is_boundary(event.kind):
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 if event.kind in boundary.PULLED:
                     raise Refusal("specification gap", "the specification speaks of transfers that prefill pushes")
-                if not boundary.is_of_another_guard(event):
+                if not boundary.is_of_another_guard(self.config, event):
                     self._accept(event)
             except Refusal as refusal:
                 return self._refused(event, refusal)
@@ -183,6 +197,9 @@ class Replay:
 
     def _begin_own(self, event: Event, name: str) -> None:
         self._take(Action(name, (event.request, event.attempt)), event)
+        at_once = ("zero-fill", event.request, event.attempt, None) not in self._late
+        if name == "Admit" and at_once and not self.config.guarded(LOCAL_WORK_BEFORE_GRANT):
+            self._take_if_enabled(Action("Fill", (event.request, event.attempt)))
 
     def _submitted(self, event: Event) -> None:
         self._take(Action("Submit", (event.request,)), event)
@@ -198,11 +215,26 @@ class Replay:
 
     def _granted(self, event: Event) -> None:
         if event.instance != PREFILL:
-            raise Refusal("engine bug", "no action begins with a grant on decode")
+            self._begin_own(event, "Fill")
+            return
         place = self.config.place.get(event.request or "", 0)
         jobs = self.state.jobs[place] if self.state.jobs else ()
         posted = jobs[(event.attempt or 0) - 1].posted if 0 < (event.attempt or 0) <= len(jobs) else 0
+        if ("forward", event.request, event.attempt, posted) not in self._late:
+            self._take_if_enabled(Action("Compute", (event.request, event.attempt, posted)))
         self._take(Action("Post", (event.request, event.attempt, posted)), event)
+
+    def _work_done(self, event: Event) -> None:
+        """Local work that had to wait has run."""
+        op, request, attempt, chunk = _work(event)
+        if op == "forward" and event.instance == PREFILL:
+            self._take_if_enabled(Action("Compute", (request, attempt, chunk)))
+        elif op == "zero-fill" and not self.config.guarded(LOCAL_WORK_BEFORE_GRANT):
+            self._take_if_enabled(Action("Fill", (request, attempt)))
+
+    def _take_if_enabled(self, action: Action) -> None:
+        if self._is_enabled(action):
+            self._take(action, None)
 
     def _completed(self, event: Event) -> None:
         ok = event.data["status"] == "ok"
@@ -241,7 +273,10 @@ class Replay:
             return False
 
     def _retire(self, event: Event) -> None:
-        """A page goes without its holder's doing: its drain has run out, or it is evicted."""
+        """A page goes without its holder's doing: its drain has run out, or it is evicted. Or a watchdog objects."""
+        if event.kind == "refused" and event.data["guard"] == RECEIVE_WATCHDOG:
+            self._begin_own(event, "GiveUp" if event.instance == DECODE else "GiveUpSource")
+            return
         if event.page is None or not 0 <= event.page < len(self._side(event).pages):
             raise Refusal("engine bug", f"no action reports {event.kind} here")
         if event.instance == DECODE and self.state.decode.pages[event.page].state == "SHARED":
@@ -330,6 +365,10 @@ class Replay:
             expected = tuple(str(step.action) for step in enabled(self.config, self.state))
         difference = () if event is None else difference_of(self.config, self.state, event)
         return Refused(event, refusal.gap, refusal.why, expected, difference)
+
+
+def _work(event: Event) -> tuple[str, str | None, int | None, int | None]:
+    return event.data["op"], event.request, event.attempt, event.data.get("chunk")
 
 
 class _Numbers:

@@ -97,7 +97,7 @@ Admit(r, a) ==
                     !.reserved = told, !.filled = filled,
                     !.registered = whole \/ "late-register" \notin Has \/ Guarded("register-before-send")]
       pool == IF told THEN Advertised(got.pool, r, attempt) ELSE got.pool
-      early == IF Guarded("publish-after-commit") THEN [pool |-> pool, cache |-> cache]
+      early == IF Guarded("publish-after-commit") \/ ~(told \/ whole) THEN [pool |-> pool, cache |-> cache]
                ELSE Publish([pool |-> pool, cache |-> cache], Keys[r], got.tickets)
   IN /\ IsFirst(r, a)
      /\ Len(decode.free) >= Needs[r] - hits
@@ -120,12 +120,15 @@ Fill(r, a) ==       \* the queued zeros are written, whatever is there by now
       zeroed == [decode EXCEPT !.content = [p \in DOMAIN @ |->
                    IF p \in pages THEN [l \in LayerSet |-> Nobody] ELSE @[p]]]
       told == [attempt EXCEPT !.filled = TRUE, !.reserved = TRUE]
+      pool == IF attempt.reserved THEN zeroed ELSE Advertised(zeroed, r, told)
+      early == IF Guarded("publish-after-commit") \/ attempt.reserved THEN [pool |-> pool, cache |-> cache]
+               ELSE Publish([pool |-> pool, cache |-> cache], Keys[r], attempt.tickets)
   IN /\ ~attempt.filled /\ attempt.ended = Nobody
-     /\ decode' = IF attempt.reserved THEN zeroed ELSE Advertised(zeroed, r, told)
+     /\ decode' = early.pool /\ cache' = early.cache
      /\ attempts' = [attempts EXCEPT ![r][a] = told]
      /\ net' = IF attempt.reserved THEN net ELSE net \cup Reserve(r, a, told)
      /\ Did("Fill", r, a, 0, 0)
-     /\ UNCHANGED <<prefill, jobs, cache, queue, waiting, wire, strays>>
+     /\ UNCHANGED <<prefill, jobs, queue, waiting, wire, strays>>
 
 Register(r, a) ==   \* from now on messages about this transfer find it
   /\ ~attempts[r][a].registered
@@ -187,7 +190,8 @@ ReceiveWritten(m, left) ==
       own == a = m.attempt /\ attempts[r][a].ended = Nobody
       acts == own \/ (~ControlCarriesGeneration /\ attempts[r][a].reserved)
       short == r \in TooLong
-      attempt == [attempts[r][a] EXCEPT !.missing = @ \ {<<m.chunk, m.rank>>}, !.due = Max(0, @ - 1),
+      attempt == [attempts[r][a] EXCEPT !.missing = IF short THEN {} ELSE @ \ {<<m.chunk, m.rank>>},
+                                        !.due = Max(0, @ - 1),
                                         !.failed = IF m.ok THEN @ ELSE @ \cup {<<m.chunk, m.rank>>}]
       last == attempt.due = 0 \/ short
       asked == ~attempt.committed /\ (last \/ ~m.ok)

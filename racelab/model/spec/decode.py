@@ -34,6 +34,9 @@ from racelab.model.spec.state import (
     Ticket,
 )
 
+SILENCE = "silence"
+"""What a duty that is left out leads to."""
+
 
 def submit(draft: Draft, request: str) -> bool:
     """The client submits a request, or one that has ended once more; it waits for pages."""
@@ -82,10 +85,7 @@ def admit(draft: Draft, request: str, number: int) -> bool:
     draft.set_attempt(request, number, attempt)
     told = attempt.filled or not config.guarded(LOCAL_WORK_BEFORE_GRANT)
     if told:
-        draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, config.handles)
-    prefix_cache.publish(draft, request, number, committed=False)
-    if told:
-        _reserve(draft, request, number)
+        _advertise(draft, request, number)
     return True
 
 
@@ -94,9 +94,12 @@ def fresh(draft: Draft, request: str, attempt: Attempt) -> tuple[Ticket, ...]:
     return attempt.tickets[attempt.hits : draft.config.shapes[request].granted]
 
 
-def _reserve(draft: Draft, request: str, number: int) -> None:
+def _advertise(draft: Draft, request: str, number: int) -> None:
+    """Prefill learns the addresses of the pages that it is asked to fill."""
     attempt = draft.attempt(request, number)._replace(reserved=True)
     draft.set_attempt(request, number, attempt)
+    draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, draft.config.handles)
+    prefix_cache.publish(draft, request, number, committed=False)
     draft.send(Message("reserve", request, number, pages=fresh(draft, request, attempt)))
 
 
@@ -109,8 +112,7 @@ def fill(draft: Draft, request: str, number: int) -> bool:
         draft.fill(DECODE, ticket.page, range(draft.config.layers), None)
     draft.set_attempt(request, number, attempt._replace(filled=True))
     if not attempt.reserved:
-        draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, draft.config.handles)
-        _reserve(draft, request, number)
+        _advertise(draft, request, number)
     return True
 
 
@@ -138,14 +140,15 @@ def receive_written(draft: Draft, message: Message) -> bool:
             return True
         draft.stray("message", message.request, message.attempt, message.request)
     assert message.chunk is not None
+    short = draft.config.shapes[message.request].too_long
     part = frozenset({(message.chunk, message.rank)})
     attempt = attempt._replace(
-        missing=attempt.missing - part,
+        missing=frozenset() if short else attempt.missing - part,
         failed=attempt.failed if message.ok else attempt.failed | part,
         due=max(0, attempt.due - 1),
     )
     draft.set_attempt(message.request, number, attempt)
-    last = attempt.due == 0 or draft.config.shapes[message.request].too_long
+    last = attempt.due == 0 or short
     if not attempt.committed and (last or not message.ok):
         _conclude(draft, message.request, number, last)
     return True
@@ -153,21 +156,19 @@ def receive_written(draft: Draft, message: Message) -> bool:
 
 def _refuses(draft: Draft, message: Message, leads_to: str) -> bool:
     """Whether a guard refuses what a message of an attempt that is not live would do."""
-    if not draft.config.guarded(CONTROL_CARRIES_GENERATION):
-        return False
-    subject = (message.request, message.attempt)
-    draft.report("refused", DECODE, subject, CONTROL_CARRIES_GENERATION, leads_to)
-    return True
+    return draft.refuse(CONTROL_CARRIES_GENERATION, DECODE, (message.request, message.attempt), leads_to)
 
 
 def _conclude(draft: Draft, request: str, number: int, last: bool) -> None:
     """With the last news that is due, or the first of a failure, it is decided whether the transfer is complete."""
     config, attempt = draft.config, draft.attempt(request, number)
     short = config.shapes[request].too_long
-    refused = config.guarded(COMMIT_WHEN_WHOLE) and bool(attempt.failed or attempt.missing)
-    refused = refused or (config.guarded(LENGTHS_AGREE) and short)
-    if config.guarded(BYTES_BEFORE_COMMIT) and ANSWER_EARLY in config.faults:
-        refused = refused or not _all_there(draft, request, number, attempt)
+    objections = (
+        (COMMIT_WHEN_WHOLE, bool(attempt.failed or attempt.missing)),
+        (LENGTHS_AGREE, short),
+        (BYTES_BEFORE_COMMIT, ANSWER_EARLY in config.faults and not _all_there(draft, request, number, attempt)),
+    )
+    refused = any(wrong and draft.refuse(guard, DECODE, (request, number), "committed") for guard, wrong in objections)
     if refused and (attempt.failed or short or not attempt.missing):
         if not config.guarded(EVERY_HANDLE_STOPPED):
             for ticket in fresh(draft, request, attempt):
@@ -259,9 +260,11 @@ def abort(draft: Draft, request: str, number: int) -> bool:
 
 def give_up(draft: Draft, request: str, number: int) -> bool:
     """The watchdog: nothing has come from prefill for too long."""
-    if RECEIVE_TIME_OUT not in draft.config.faults or not draft.config.guarded(RECEIVE_WATCHDOG):
+    if RECEIVE_TIME_OUT not in draft.config.faults:
         return False
-    return _waits(draft, request, number) and _give_up(draft, request, number, "failed")
+    if not _waits(draft, request, number) or not draft.refuse(RECEIVE_WATCHDOG, DECODE, (request, number), SILENCE):
+        return False
+    return _give_up(draft, request, number, "failed")
 
 
 def orphan(draft: Draft, request: str, number: int) -> bool:
@@ -295,6 +298,7 @@ def _end(draft: Draft, request: str, number: int, how: str) -> None:
     draft.set_attempt(request, number, attempt._replace(ended=how, running=False))
     draft.queue = tuple(entry for entry in draft.queue if entry != (request, number))
     draft.report(how, DECODE, (request, number))
-    if attempt.reserved and not attempt.committed and draft.config.guarded(TELL_PEER_OF_END):
+    waited = attempt.reserved and not attempt.committed
+    if waited and draft.refuse(TELL_PEER_OF_END, DECODE, (request, number), SILENCE):
         draft.send(Message("abort", request, number))
     prefix_cache.release(draft, attempt.tickets)

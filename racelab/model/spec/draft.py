@@ -70,6 +70,14 @@ class Draft:
         else:
             self.effects.append(Effect(kind, instance, *subject, None, None, detail))
 
+    def refuse(self, guard: str, instance: str, subject: tuple[str, int] | Ticket, leads_to: str) -> bool:
+        """Whether a guard that has something against a deed is there; if it is, it says so."""
+        if not self.config.guarded(guard):
+            return False
+        if guard in self.config.reported:
+            self.report("refused", instance, subject, guard, leads_to)
+        return True
+
     # -- requests and jobs
 
     def side(self, name: str) -> Side:
@@ -171,13 +179,10 @@ class Draft:
         side = self._sides[where]
         page = side.pages[ticket.page]
         stale = page.gen != ticket.gen or page.state == "FREE"
-        if self.is_granted(where, ticket) and DRAIN_BEFORE_FREE in self.config.guards:
-            self.report("refused", where, ticket, DRAIN_BEFORE_FREE, "page-free")
+        if self.is_granted(where, ticket) and self.refuse(DRAIN_BEFORE_FREE, where, ticket, "page-free"):
             if not stale and page.state in ("PRIVATE", "SHARED", "DUP"):
                 self._move(where, ticket, "DRAINING", "page-draining")
-        elif stale and CONTROL_CARRIES_GENERATION in self.config.guards:
-            self.report("refused", where, ticket, CONTROL_CARRIES_GENERATION, "page-free")
-        else:
+        elif not (stale and self.refuse(CONTROL_CARRIES_GENERATION, where, ticket, "page-free")):
             if stale and page.state != "FREE":
                 self.stray("release", ticket.request, ticket.attempt, page.request)
             self._free(where, ticket)
@@ -187,8 +192,7 @@ class Draft:
         page = self._sides[where].pages[number]
         assert page.request is not None
         ticket = Ticket(number, page.gen, page.request, page.attempt)
-        if QUARANTINE_ON_EXPIRY in self.config.guards:
-            self.report("refused", where, ticket, QUARANTINE_ON_EXPIRY, "page-free")
+        if self.refuse(QUARANTINE_ON_EXPIRY, where, ticket, "page-free"):
             self._move(where, ticket, "QUARANTINED", "page-quarantined")
         else:
             self._free(where, ticket)

@@ -27,6 +27,8 @@ from racelab.model.spec.state import (
 )
 
 NIC = "nic"
+SILENCE = "silence"
+"""What a duty that is left out leads to."""
 
 
 def receive_reserve(draft: Draft, message: Message) -> bool:
@@ -154,7 +156,8 @@ def receive_abort(draft: Draft, message: Message) -> bool:
         kept_in_order = OVERTAKE not in config.faults
         return not (kept_in_order and any(sent[:3] == ("reserve", request, number) for sent in draft.net))
     draft.set_job(request, number, job._replace(aborted=True))
-    if config.guarded(STOP_POSTING_ON_ABORT) or job.released or job.posted >= config.posted_chunks(request):
+    goes_on = not job.released and job.posted < config.posted_chunks(request)
+    if not goes_on or draft.refuse(STOP_POSTING_ON_ABORT, PREFILL, (request, number), "posted"):
         _release(draft, request, number)
     _acknowledge(draft, request, number)
     return True
@@ -191,11 +194,12 @@ def _tell_written(draft: Draft, request: str, number: int, job: Job, part: tuple
 
 def _acknowledge(draft: Draft, request: str, number: int) -> None:
     """Say that nothing of an aborted attempt can land any more, now or when it is so."""
-    job, guarded = draft.job(request, number), draft.config.guarded(ACK_WHEN_DRAINED)
-    owes = guarded and bool(job.outstanding)
+    job = draft.job(request, number)
+    unsure = bool(job.outstanding or job.failed)
+    clean = not (unsure and draft.refuse(ACK_WHEN_DRAINED, PREFILL, (request, number), "page-free"))
+    owes = not clean and bool(job.outstanding)
     draft.set_job(request, number, job._replace(owes=owes))
     if not owes:
-        clean = not (guarded and job.failed)
         draft.send(Message("abort-ack", request, number, None, clean, job.pages), None, clean)
 
 
@@ -209,8 +213,9 @@ def give_up_source(draft: Draft, request: str, number: int) -> bool:
     """The watchdog of prefill: decode has not said that it is done."""
     if not will_give_up(draft.config, draft.job(request, number)):
         return False
+    draft.refuse(RECEIVE_WATCHDOG, PREFILL, (request, number), SILENCE)
     _release(draft, request, number)
-    if draft.config.guarded(TELL_PEER_OF_END):
+    if draft.refuse(TELL_PEER_OF_END, PREFILL, (request, number), SILENCE):
         draft.send(Message("failed", request, number))
     return True
 

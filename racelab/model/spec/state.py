@@ -85,6 +85,14 @@ class Config:
         """Each request's place in the order of the shapes."""
         return {request: place for place, request in enumerate(self.shapes)}
 
+    @cached_property
+    def reported(self) -> frozenset[str]:
+        """The guards whose refusals the specification knows to the event; those of others are not looked at."""
+        queued = {COMPUTE_BEFORE_POST, LOCAL_WORK_BEFORE_GRANT, REGISTER_BEFORE_SEND, CHECK_INCARNATION}
+        if LATE_FORWARD in self.parts:  # what is queued to be posted counts as posted there
+            queued.add(STOP_POSTING_ON_ABORT)
+        return self.guards - queued
+
     def guarded(self, name: str) -> bool:
         """Whether a guard is there."""
         return name in self.guards

@@ -9,6 +9,7 @@ import pytest
 from duet import Duet
 from histories import kind
 
+from racelab.engine.guards import GUARDS
 from racelab.errors import HistoryError
 from racelab.evidence.history import History
 from racelab.importing import import_counterexample
@@ -55,7 +56,7 @@ def test_the_specification_that_the_scenario_names_comes_first(tmp_path: Path) -
 
 @pytest.mark.parametrize("to", ["itf", "ndjson"])
 def test_a_run_that_went_right_reads_back_as_one(to: str, tmp_path: Path) -> None:
-    trace = trace_of(late_write("drain-before-free", "quarantine-on-expiry", "control-carries-generation"), "run")
+    trace = trace_of(late_write(*GUARDS), "run")
     assert trace.kind == "none"
     file = tmp_path / f"run.{to}"
     file.write_text(export(trace, to), encoding="utf-8")

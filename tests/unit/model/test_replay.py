@@ -15,7 +15,6 @@ from racelab.evidence.history import History
 from racelab.model import boundary
 from racelab.model.refusal import Refused
 from racelab.model.replay import Replay
-from racelab.model.spec.state import GUARDS as SPECIFIED
 from racelab.scenario import Lab, Request
 
 PREFIX = {"prefix": "system", "prefix_tokens": 32}
@@ -58,7 +57,7 @@ def refusal(history: History) -> Refused:
     return refused
 
 
-@pytest.mark.parametrize("guards", [tuple(GUARDS), *(tuple(set(GUARDS) - {guard}) for guard in SPECIFIED), ()])
+@pytest.mark.parametrize("guards", [tuple(GUARDS), *(tuple(set(GUARDS) - {guard}) for guard in GUARDS), ()])
 def test_what_the_engines_do_is_explained_whatever_their_guards(guards: tuple[str, ...]) -> None:
     for history in (sharing(guards), aborted(guards), aborted(guards, expires=True)):
         replay = Replay(history)

@@ -81,7 +81,7 @@ def test_a_request_is_served_and_every_page_comes_home() -> None:
 
 def test_a_page_with_a_write_in_the_network_drains_and_is_quarantined_when_the_drain_runs_out() -> None:
     story = Story(config()).take(*UP_TO_POST, "TimeOut(r1")
-    assert story.told == ["timed-out", "sent", "refused", "page-draining"]
+    assert story.told == ["timed-out", "refused", "sent", "refused", "page-draining"]
     story.take("Expire(decode")
     assert story.told == ["refused", "page-quarantined"]
     story.take("Land")
@@ -191,4 +191,4 @@ def test_an_action_that_is_not_enabled_is_no_step() -> None:
     start = initial(setting)
     assert take(setting, start, Action("Admit", ("r1", 1))) is None
     assert take(setting, start, Action("Expire", ("decode", 0))) is None
-    assert [str(step.action) for step in enabled(setting, start)] == ["Submit(r1)", "Submit(r2)"]
+    assert [str(step.action) for step in enabled(setting, start)] == ["Submit(r1)", "Submit(r2)", "Restart()"]

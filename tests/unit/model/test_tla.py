@@ -32,8 +32,8 @@ def test_what_has_no_form_is_an_error() -> None:
 def test_a_configuration_names_every_constant() -> None:
     config = Config(2, 3, {"r-1": Shape(2, 1, ("k",))}, guards=frozenset(GUARDS) - {DRAIN_BEFORE_FREE})
     text = tla.configuration(config, "INVARIANT Isolation")
-    assert "DrainBeforeFree = FALSE" in text
-    assert "QuarantineOnExpiry = TRUE" in text
+    assert 'Without = {"drain-before-free"}' in text
+    assert 'May = {"abort", "overtake", "time-out"}' in text
     assert 'Requests = {"r-1"}' in text
     assert "Needs <- NeedsHere" in text
     assert 'KeysHere == "r-1" :> <<"k">>' in tla.module("M", config)
