@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from racelab.documents import nearest
 from racelab.errors import BoundError, MissingPartError, UsageError
 from racelab.traces import tlc_parts, tlc_text
 
@@ -120,7 +121,7 @@ def _check(
     with tempfile.TemporaryDirectory(prefix="racelab-tlc-") as folder:
         for module in tla.parent.glob("*.tla"):
             shutil.copy(module, folder)
-        _configure(cfg, Path(folder) / "Run.cfg", without)
+        _configure(cfg, Path(folder) / "Run.cfg", tla, without)
         command = [*_java(jar, java, folder), "-workers", "1", "-fp", "0", *options]
         command += ["-metadir", str(Path(folder) / "states"), "-config", "Run.cfg", tla.name]
         code, lines = _run(command, folder, progress, timeout_s)
@@ -158,17 +159,37 @@ def _default_config(model: Path, without: Sequence[str]) -> Path:
     return _existing(config)
 
 
-def _configure(source: Path, target: Path, without: Sequence[str]) -> None:
-    """Copy the configuration, with the constants of the guards in `without` switched off."""
+def _configure(source: Path, target: Path, model: Path, without: Sequence[str]) -> None:
+    """Copy the configuration, with the guards in `without` taken away: named in the set Without, or FALSE each."""
     text = source.read_text(encoding="utf-8")
-    for guard in without:
+    named = re.search(r"(?m)^\s*Without\s*=\s*\{(.*)\}\s*$", text)
+    for guard in without if named is None else ():
         constant = "".join(part.capitalize() for part in guard.split("-"))
         text, found = re.subn(rf"(?m)^(\s*{constant}\s*=\s*)(TRUE|FALSE)\s*$", r"\1FALSE", text)
         if not found:
             raise UsageError(
                 f"no guard {guard!r} to take away: the configuration has no line '{constant} = TRUE'", file=source
             )
+    if named is not None:
+        _all_known(model, without)
+        away = dict.fromkeys([*re.findall(r'"(.*?)"', named[1]), *without])
+        text = text[: named.start(1)] + ", ".join(f'"{guard}"' for guard in away) + text[named.end(1) :]
     target.write_text(text, encoding="utf-8")
+
+
+def _all_known(model: Path, without: Sequence[str]) -> None:
+    """Whether the model says in `Guards == {...}` that it has these guards."""
+    known: list[str] = []
+    for module in sorted(model.parent.glob("*.tla")):
+        stated = re.search(r"(?m)^Guards == \{([^}]*)\}", module.read_text(encoding="utf-8"))
+        known += re.findall(r'"(.*?)"', stated[1]) if stated else []
+    for guard in without:
+        if guard not in known:
+            raise UsageError(
+                f"the guard {guard!r} is not in this model{nearest(guard, known)}",
+                file=model,
+                next=f"take away one of {', '.join(known)}; or play a scenario: racelab run NAME --without {guard}",
+            )
 
 
 def _java(jar: str | Path | None, java: str | Path | None, folder: str) -> list[str]:

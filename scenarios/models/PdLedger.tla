@@ -63,6 +63,7 @@ IsFirstToLand(w) ==
 (* holds by then: nobody is asked.  What a prefill that is dead has posted *)
 (* left it before.  A schedule lets all writes of a chunk go where the     *)
 (* first lands, so that the others have a name of their own.               *)
+HasFailed(w) == LET job == jobs[w.request][w.attempt] IN <<w.index, w.layer>> \notin job.outstanding \cup job.done
 Land(w) ==
   LET source == prefill.pages[w.source]
       target == decode.pages[w.page]
@@ -70,7 +71,7 @@ Land(w) ==
       bytes == IF alive THEN prefill.content[w.source][w.layer] ELSE Own(w.request, w.attempt, w.index)
       late(what, page, gen) == IF page.gen = gen /\ page.state # "FREE" THEN {}
                                ELSE {Stray(what, w.request, w.attempt, page.request)}
-  IN /\ w \in wire
+  IN /\ w \in wire /\ ("ghost" \in May \/ ~alive \/ ~HasFailed(w))
      /\ wire' = wire \ {w}
      /\ decode' = [decode EXCEPT !.content[w.page][w.layer] = bytes]
      /\ strays' = strays \cup late("write", target, w.gen)
@@ -78,10 +79,8 @@ Land(w) ==
      /\ Did(IF IsFirstToLand(w) THEN "Land" ELSE "LandPart", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
      /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net>>
 
-Failed(w) == LET job == jobs[w.request][w.attempt]
-             IN {d \in (0..(Granted[w.request] - 1)) \X LayerSet : d \notin job.outstanding \cup job.done}
 Vanish(w) ==                    \* a write whose completion was an error, or whose prefill died, never lands after all
-  /\ w \in wire /\ (w.epoch # prefill.epoch \/ <<w.index, w.layer>> \in Failed(w))
+  /\ w \in wire /\ (w.epoch # prefill.epoch \/ HasFailed(w))
   /\ wire' = wire \ {w}
   /\ Did("Vanish", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, net, strays>>
@@ -174,7 +173,7 @@ NoneExposed == \A w \in wire :
 (* can be lost or come too early a side may never hear that it can let go: *)
 (* then it takes the watchdogs.                                            *)
 AtRest ==
-  /\ Terminal /\ net = {} /\ wire = {}
+  /\ Terminal /\ net = {} /\ wire = {} /\ ~CanAccept
   /\ \A r \in Requests : \A a \in DOMAIN jobs[r] : LET job == jobs[r][a] IN
        job.outstanding = {} /\ (job.stage = "accepted" /\ ~job.released => job.posted = Chunks(r))
   /\ \A r \in Requests : \A a \in DOMAIN jobs[r] : ~WillGiveUp(r, a)

@@ -24,9 +24,9 @@ Indices(r, job, chunk) == IF r \in TooLong THEN {0} ELSE OfChunk(r, chunk, job.f
 FirstOf(r, job, chunk) == IF r \in TooLong THEN 0 ELSE Max(chunk * ChunkPages, job.first)
 KvOf(r, a, index) == Own(r, a, IF r \in TooLong THEN -1 ELSE index)
 
+CanAccept == waiting # <<>> /\ Len(prefill.free) >= PageCount(Head(waiting)[1])
 Accept(r, a) ==
-  /\ waiting # <<>> /\ Head(waiting) = <<r, a>>
-  /\ Len(prefill.free) >= PageCount(r)
+  /\ CanAccept /\ Head(waiting) = <<r, a>>
   /\ LET got == Take([pool |-> prefill, tickets |-> <<>>], PageCount(r), r, a)
      IN /\ prefill' = got.pool
         /\ jobs' = [jobs EXCEPT ![r][a].stage = "accepted", ![r][a].sources = got.tickets]
@@ -122,7 +122,9 @@ ReceiveAbort(m, left) ==
       job == jobs[r][a]
       goesOn == ~Guarded("stop-posting-on-abort") /\ ~job.released /\ job.posted < Chunks(r)
       owes == Guarded("ack-when-drained") /\ job.outstanding # {}
-  IN /\ IF job.stage = "none"
+  IN /\ "post-at-once" \in Has => ~(job.stage = "accepted" /\ ~job.released /\ job.posted < Chunks(r))
+                                   /\ ~(CanAccept /\ Head(waiting) = <<r, a>>)
+     /\ IF job.stage = "none"
         THEN /\ "overtake" \in May \/ ~\E o \in net : o.type = "reserve" /\ o.request = r /\ o.attempt = a
              /\ net' = left /\ UNCHANGED <<prefill, jobs, waiting, strays>>
         ELSE /\ IF goesOn THEN UNCHANGED <<prefill, strays>> ELSE LetGo(job)

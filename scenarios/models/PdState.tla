@@ -28,10 +28,11 @@ MayBe == {
   "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
   "abort", "lose", "copy",   \* a client aborts; a message is lost, or arrives twice
   "overtake",                \* an abort comes before the reserve that it follows
-  "fail",                    \* the completion of a write is an error
+  "fail", "ghost",           \* the completion of a write is an error; and it lands all the same
   "answer-early",            \* the completion of a write comes before its bytes are there
   "restart"}                 \* prefill dies, and another takes its place
 Parts == {
+  "post-at-once",            \* an abort finds every chunk posted for which there are source pages
   "late-forward",            \* a chunk's forward is queued, and runs when it runs
   "late-fill",               \* pages are filled with zeros before use; that is queued
   "late-register"}           \* decode's entry for a transfer is made by queued work

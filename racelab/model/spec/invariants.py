@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from racelab.model.spec.actions import FAULTS, enabled
-from racelab.model.spec.prefill import will_give_up
+from racelab.model.spec.prefill import can_accept, will_give_up
 from racelab.model.spec.state import LOSE, OVERTAKE, RECEIVE_TIME_OUT, Config, Content, Page, Side, State
 
 
@@ -78,7 +78,7 @@ def conservation(config: Config, state: State) -> bool:
 
 def _at_rest(config: Config, state: State) -> bool:
     """Whether nothing is under way any more."""
-    if state.net or state.wire or not terminal(state):
+    if state.net or state.wire or can_accept(config, state) or not terminal(state):
         return False
     for request, jobs in zip(config.shapes, state.jobs, strict=True):
         for job in jobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racelab.model.spec.draft import Draft
-from racelab.model.spec.state import DECODE, LOSE, PREFILL, Content, Message, Write
+from racelab.model.spec.state import DECODE, GHOST, LOSE, PREFILL, Content, Message, Write
 
 
 def land(draft: Draft, write: Write) -> bool:
@@ -13,10 +13,12 @@ def land(draft: Draft, write: Write) -> bool:
     """
     if write not in draft.wire:
         return False
+    alive = write.epoch == draft.side(PREFILL).epoch
+    if alive and GHOST not in draft.config.faults and _has_failed(draft, write):
+        return False
     draft.wire -= {write}
     source = draft.side(PREFILL).pages[write.source]
     target = draft.side(DECODE).pages[write.page]
-    alive = write.epoch == draft.side(PREFILL).epoch
     if alive and (source.gen != write.source_gen or source.state == "FREE"):
         draft.stray("source", write.request, write.attempt, source.request)
     if target.gen != write.gen or target.state == "FREE":
@@ -30,12 +32,16 @@ def land(draft: Draft, write: Write) -> bool:
 
 def vanish(draft: Draft, write: Write) -> bool:
     """A write whose completion was an error, or whose prefill died, never lands after all."""
-    job = draft.job(write.request, write.attempt)
     alive = write.epoch == draft.side(PREFILL).epoch
-    if write not in draft.wire or (alive and (write.nth, write.layer) in job.outstanding | job.done):
+    if write not in draft.wire or (alive and not _has_failed(draft, write)):
         return False
     draft.wire -= {write}
     return True
+
+
+def _has_failed(draft: Draft, write: Write) -> bool:
+    job = draft.job(write.request, write.attempt)
+    return (write.nth, write.layer) not in job.outstanding | job.done
 
 
 def lose(draft: Draft, message: Message) -> bool:

@@ -12,6 +12,7 @@ from racelab.model.spec.state import (
     FAIL,
     LATE_FORWARD,
     OVERTAKE,
+    POST_AT_ONCE,
     PREFILL,
     RECEIVE_TIME_OUT,
     RECEIVE_WATCHDOG,
@@ -22,6 +23,7 @@ from racelab.model.spec.state import (
     Content,
     Job,
     Message,
+    State,
     Write,
     initial,
 )
@@ -47,13 +49,17 @@ def receive_reserve(draft: Draft, message: Message) -> bool:
     return True
 
 
+def can_accept(config: Config, state: State) -> bool:
+    """Whether there are source pages for the first that waits."""
+    return bool(state.waiting) and len(state.prefill.free) >= config.posted_pages(state.waiting[0][0])
+
+
 def accept(draft: Draft, request: str, number: int) -> bool:
     """The first that waits takes source pages."""
-    count = draft.config.posted_pages(request)
-    if draft.waiting[:1] != ((request, number),) or len(draft.side(PREFILL).free) < count:
+    if draft.waiting[:1] != ((request, number),) or not can_accept(draft.config, draft.state):
         return False
     draft.waiting = draft.waiting[1:]
-    sources = draft.take(PREFILL, count, request, number)
+    sources = draft.take(PREFILL, draft.config.posted_pages(request), request, number)
     draft.set_job(request, number, draft.job(request, number)._replace(stage="accepted", sources=sources))
     draft.report("accepted", PREFILL, (request, number), *((source.page, source.gen) for source in sources))
     return True
@@ -155,6 +161,10 @@ def receive_abort(draft: Draft, message: Message) -> bool:
         draft.report("ignored", PREFILL, (request, number), message.type)
         kept_in_order = OVERTAKE not in config.faults
         return not (kept_in_order and any(sent[:3] == ("reserve", request, number) for sent in draft.net))
+    posting = job.stage == "accepted" and not job.released and job.posted < config.posted_chunks(request)
+    next_to_post = draft.waiting[:1] == ((request, number),) and can_accept(config, draft.state)
+    if POST_AT_ONCE in config.parts and (posting or next_to_post):
+        return False
     draft.set_job(request, number, job._replace(aborted=True))
     goes_on = not job.released and job.posted < config.posted_chunks(request)
     if not goes_on or draft.refuse(STOP_POSTING_ON_ABORT, PREFILL, (request, number), "posted"):

@@ -37,18 +37,19 @@ GUARDS = (
 )
 
 TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
-OVERTAKE, FAIL, ANSWER_EARLY, RESTART = "overtake", "fail", "answer-early", "restart"
-FAULTS = (TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, RESTART)
+OVERTAKE, FAIL, GHOST, ANSWER_EARLY, RESTART = "overtake", "fail", "ghost", "answer-early", "restart"
+FAULTS = (TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, GHOST, RESTART)
 """What the environment may do: a client's patience ends, or the watchdogs' time; a client aborts; a message
 is lost, or arrives twice, or an abort before the reserve that it follows; the completion of a write is an
-error; prefill dies, and another takes its place.
+error, and it lands all the same; prefill dies, and another takes its place.
 
 The completion of a write may also come before its bytes are there (ANSWER_EARLY).
 """
 
-LATE_FORWARD, LATE_FILL, LATE_REGISTER = "late-forward", "late-fill", "late-register"
-PARTS = (LATE_FORWARD, LATE_FILL, LATE_REGISTER)
-"""What a lab need not have: queued forwards, queued zeros, a queued entry for a transfer."""
+POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER = "post-at-once", "late-forward", "late-fill", "late-register"
+PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER)
+"""What a lab need not have: an abort that finds every chunk posted whose attempt has its source pages; queued
+forwards, queued zeros, a queued entry for a transfer."""
 
 
 class Shape(NamedTuple):
