@@ -106,7 +106,6 @@ class SourceReads:
             gen=owner.gen if owner is not None else source.gen,
             layer=read.layer,
             owner=owner.owner if owner is not None else None,
-            writer=attempt_name(posted.request, posted.attempt, posted.gen),
             bytes=(0, read.bytes),
             when=when_ms(self._history, posted),
             what=story,

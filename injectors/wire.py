@@ -13,6 +13,9 @@ first bytes and then the end of the stream, as when the writer's process is kill
 writer of a `ghost` is reset and its bytes land later; of a `lose-completion` they land and the target's status
 is kept back. Each held write has its connection to itself, so they may go in any order.
 
+A held read has been answered by its target, and its reader does not have the answer; with payload `at-release` it
+is the question that is held, and the target answers when it is let go.
+
 Writes that no hold wants do not come here at all (racelab.transport.lanes); those that do come pass.
 """
 
@@ -24,6 +27,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from injectors import entry, tally
@@ -43,6 +47,7 @@ INJECTOR = Injector(
     stage="on the wire",
     payload="at-hold",
     actions=ACTIONS,
+    reads=("at-hold", "at-release"),
     ends=("release", "drop", "reset", "corrupt", "tear", "order"),
     transports=("tcp",),
     mechanisms={
@@ -89,51 +94,27 @@ INJECTOR = Injector(
 )
 
 
-class Gate:
-    """The listeners, one thread each, and one thread for every connection to them."""
+class Door:
+    """The gate's name for one engine: where its handshakes are answered, and its data comes."""
 
-    def __init__(self, speaker: entry.Speaker, target: entry.Address, host: str, port: int) -> None:
-        self.recorder = speaker.recorder
+    def __init__(self, target: entry.Address, host: str, port: int = 0) -> None:
         self.target = target
         self.host = host
-        self.book = Book(speaker.recorder, speaker.urgently)
-        self._handshakes = entry.listen(host, port)
-        self._data = entry.listen(host)
-        self._announcements = entry.listen(host)
+        self.handshakes = entry.listen(host, port)
+        self.data = entry.listen(host)
         self._segment: Segment | None = None
-        self._lock = threading.Lock()
-        self._relays: set[Relay] = set()
-        self._gone = tally.NOTHING
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What the conductor tells writers of this gate."""
-        return {
-            "segment": self._name(self._handshakes),
-            "announce": self._name(self._announcements),
-            "data_port": self._data.getsockname()[1],
-        }
+    def name(self) -> str:
+        """The segment that stands for the target's."""
+        return f"{self.host}:{self.data_port(self.handshakes)}"
 
-    def _name(self, listener: socket.socket) -> str:
-        return f"{self.host}:{listener.getsockname()[1]}"
+    @staticmethod
+    def data_port(listener: socket.socket) -> int:
+        """Where a listener listens."""
+        return int(listener.getsockname()[1])
 
-    def start(self) -> None:
-        """Take connections."""
-        for listener, serve in (
-            (self._handshakes, self._handshake),
-            (self._data, self._relay),
-            (self._announcements, self._hear),
-        ):
-            _spawn(_accept, listener, serve)
-
-    def close(self) -> None:
-        """Take no more connections."""
-        for listener in (self._handshakes, self._data, self._announcements):
-            listener.close()
-
-    # -- one thread a connection
-
-    def _handshake(self, writer: socket.socket) -> None:
+    def answer(self, writer: socket.socket) -> None:
         """Pass one question on to the target, and put the gate's place into an answer about where data goes."""
         question = read_handshake(writer)
         if question is None:
@@ -146,18 +127,61 @@ class Gate:
             return
         kind, body = answer
         if kind == METADATA:
-            body, segment = redirect(body, self.facts["segment"], self.host, self.facts["data_port"])
+            body, segment = redirect(body, self.name, self.host, self.data_port(self.data))
             if segment.protocol < 2:
                 raise ValueError("protocol 1 never says what landed; take MC_TCP_PROTO out of the environment")
             self._segment = segment
         writer.sendall(pack_handshake(kind, body))
 
-    def _relay(self, writer: socket.socket) -> None:
+    def connect(self) -> socket.socket:
+        """A data connection to the target."""
         if self._segment is None:
             raise ValueError("a data connection before any handshake")
         target = socket.create_connection((self.target[0], self._segment.data_port), timeout=TARGET_BOUND_S)
         target.settimeout(None)
-        relay = Relay(self.book, self.recorder, writer, target)
+        return target
+
+
+class Gate:
+    """The listeners, one thread each, and one thread for every connection to them."""
+
+    def __init__(self, speaker: entry.Speaker, targets: list[entry.Address], host: str, port: int) -> None:
+        self.recorder = speaker.recorder
+        self.host = host
+        self.book = Book(speaker.recorder, speaker.urgently)
+        self.doors = [Door(target, host, 0 if number else port) for number, target in enumerate(targets)]
+        self._announcements = entry.listen(host)
+        self._lock = threading.Lock()
+        self._relays: set[Relay] = set()
+        self._gone = tally.NOTHING
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the conductor tells writers and readers of this gate; `segments` by those that they stand for."""
+        first = self.doors[0]
+        return {
+            "segment": first.name,
+            "segments": {f"{door.target[0]}:{door.target[1]}": door.name for door in self.doors},
+            "announce": f"{self.host}:{Door.data_port(self._announcements)}",
+            "data_port": Door.data_port(first.data),
+        }
+
+    def start(self) -> None:
+        """Take connections."""
+        for door in self.doors:
+            _spawn(_accept, door.handshakes, door.answer)
+            _spawn(_accept, door.data, partial(self._relay, door))
+        _spawn(_accept, self._announcements, self._hear)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for listener in (*(each for door in self.doors for each in (door.handshakes, door.data)), self._announcements):
+            listener.close()
+
+    # -- one thread a connection
+
+    def _relay(self, door: Door, writer: socket.socket) -> None:
+        relay = Relay(self.book, self.recorder, writer, door.connect())
         with self._lock:
             self._relays.add(relay)
         relay.run()
@@ -229,7 +253,12 @@ def main() -> None:
     """Parse the arguments, connect, and serve until the conductor is gone."""
     arguments = entry.parser("injectors.wire", INJECTOR.means)
     arguments.add_argument(
-        "--target", type=entry.address, required=True, metavar="HOST:PORT", help="the segment of the receiving engine"
+        "--target",
+        type=entry.address,
+        required=True,
+        action="append",
+        metavar="HOST:PORT",
+        help="the segment of an engine that is written to or read from; may be given several times",
     )
     options: argparse.Namespace = arguments.parse_args()
     speaker = entry.Speaker(options.instance)

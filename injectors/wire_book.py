@@ -27,7 +27,7 @@ class Book:
         self._urgently = urgently
         self._lock = threading.Lock()
         self._lanes = Lanes()
-        self._announced: dict[tuple[int, int], deque[Announced]] = defaultdict(deque)
+        self._announced: dict[tuple[str, int, int], deque[Announced]] = defaultdict(deque)
         self._holds: dict[str, Hold] = {}
         self.unannounced = 0
         self.ambiguous = 0
@@ -48,14 +48,15 @@ class Book:
 
         What was announced before stays as it was: direct, or wanted by an older rule.
         """
-        if action not in ACTIONS or payload != "at-hold":
+        asks = payload == "at-release" and match.get("op") == "read"
+        if action not in ACTIONS or not (payload == "at-hold" or asks):
             raise LabError(f"the wire gate knows no {action!r} with payload {payload!r}")
         with self._lock:
             if hold in self._holds and self._holds[hold].queue:
                 raise LabError(f"hold {hold!r} still holds writes of before")
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
-            self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None)
+            self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None, payload)
             self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
 
     def release(
@@ -151,16 +152,16 @@ class Book:
         with self._lock:
             for identity in writes:
                 announced = Announced(identity, self._lanes.choose(identity))
-                self._announced[identity.address, identity.bytes].append(announced)
+                self._announced[identity.op, identity.peer_address, identity.bytes].append(announced)
 
-    def arrive(self, address: int, size: int) -> Announced | None:
-        """The write that a header on the wire begins; None if nobody announced it.
+    def arrive(self, address: int, size: int, op: str = "write") -> Announced | None:
+        """The write, or read, that a header on the wire begins; None if nobody announced it.
 
         Two announced writes with the same range that are both under way cannot be told apart:
         the first announced is taken to come first, and the case is counted as ambiguous.
         """
         with self._lock:
-            waiting = self._announced.get((address, size))
+            waiting = self._announced.get((op, address, size))
             if waiting is None:
                 self.unannounced += 1
                 return None
@@ -168,12 +169,18 @@ class Book:
             if waiting:
                 self.ambiguous += 1
             else:
-                del self._announced[address, size]
+                del self._announced[op, address, size]
             return announced
 
     def _open_hold(self, announced: Announced) -> Hold | None:
         hold = self._holds.get(announced.hold or "")
         return hold if hold is not None and hold.open else None
+
+    def keeps_question(self, announced: Announced) -> bool:
+        """Whether this read is to stop before its target has been asked for its bytes."""
+        with self._lock:
+            hold = self._open_hold(announced)
+            return hold is not None and hold.payload == "at-release"
 
     def stops(self, announced: Announced) -> bool:
         """Whether this write is to stop; what only passes under a rule is recorded as such."""
@@ -184,9 +191,14 @@ class Book:
             return hold is not None and hold.action in STOPS
 
     def stop(
-        self, announced: Announced, go: Callable[[], None], lose: Lose, payload: memoryview | None = None
+        self,
+        announced: Announced,
+        go: Callable[[], None],
+        lose: Lose,
+        payload: memoryview | None = None,
+        **about: Any,
     ) -> Held | None:
-        """The whole write is here: hold it, or None if its hold is over.
+        """The whole write is here, or what a read asked for: hold it, or None if its hold is over.
 
         The writer of a `ghost` is reset at once and the write kept; of a `fail` it is lost at once.
         """
@@ -195,7 +207,7 @@ class Book:
             if hold is None or announced.hold is None:
                 return None
             held = Held(announced, announced.hold, go, lose, payload)
-            about: dict[str, Any] = {"action": hold.action} if hold.action != "hold" else {}
+            about |= {"action": hold.action} if hold.action != "hold" else {}
             if hold.delays is not None:
                 held.delay_ms = about["delay_ms"] = next(hold.delays)
             # under the lock, so that no release can be recorded before it

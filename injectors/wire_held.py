@@ -50,6 +50,7 @@ class Announced:
             bytes=identity.bytes,
             layer=identity.layer,
             chunk=identity.chunk,
+            **({"op": identity.op} if identity.op == "read" else {}),
             **data,
         )
 
@@ -123,8 +124,9 @@ class Hold:
     `open` while more may join; `going` once it was released. `delays` are the waits of a hold that delays.
     """
 
-    def __init__(self, action: str, delays: Iterator[float] | None) -> None:
+    def __init__(self, action: str, delays: Iterator[float] | None, payload: str) -> None:
         self.action = action
+        self.payload = payload
         self.delays = delays
         self.open = True
         self.going = False

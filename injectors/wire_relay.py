@@ -16,9 +16,18 @@ from injectors import entry
 from injectors.tally import RESET_ON_CLOSE, Counts, Tally, add
 from injectors.wire_book import Book
 from injectors.wire_held import Announced, Held
+from racelab.evidence.fingerprint import fingerprint
 from racelab.evidence.recorder import Recorder
 from racelab.transport import sockets
-from racelab.transport.tcp_layout import ACKNOWLEDGED_WRITE, HEADER, PROTOCOL_2, STATUS, STATUS_MAGIC, WRITE
+from racelab.transport.tcp_layout import (
+    ACKNOWLEDGED_READ,
+    ACKNOWLEDGED_WRITE,
+    HEADER,
+    PROTOCOL_2,
+    STATUS,
+    STATUS_MAGIC,
+    WRITE,
+)
 
 ONE_CALL_BYTES_MAX = 256 << 10
 """Up to here header and payload are copied and sent in one call; above they are spliced."""
@@ -129,9 +138,9 @@ class Relay:
         if self.writer.read(self._buffer[: HEADER.size]) < HEADER.size:
             return False
         size, address, opcode = HEADER.unpack_from(self._buffer)
-        announced = self.book.arrive(address, size)
+        announced = self.book.arrive(address, size, "write" if opcode & WRITE else "read")
         if not opcode & WRITE:
-            return self._read(size, opcode)
+            return self._operation_read(announced, size, opcode)
         wanted = announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_WRITE
         if wanted and announced is not None and self.book.stops(announced):
             return self._wanted_write(announced, size)
@@ -243,6 +252,70 @@ class Relay:
             return came
         self.target.send(self._buffer[: HEADER.size], socket.MSG_MORE)
         return self._splice(self.writer, self.target, size)
+
+    # -- reads
+
+    def _operation_read(self, announced: Announced | None, size: int, opcode: int) -> bool:
+        wanted = announced is not None and announced.hold is not None and opcode == ACKNOWLEDGED_READ
+        if wanted and announced is not None and self.book.stops(announced):
+            return self._wanted_read(announced, size)
+        passed = self._read(size, opcode)
+        if announced is not None and passed:
+            announced.record(self.recorder, "delivered", announced.hold)
+        return passed
+
+    def _wanted_read(self, announced: Announced, size: int) -> bool:
+        """Stop a read: what the target answered, or the question before the target has it."""
+        if self.book.keeps_question(announced):
+            held = self.book.stop(announced, lambda: None, self._lose)
+            if held is not None and not self.book.wait(held):
+                return False
+            answer = self._ask(announced, held, size)
+        else:
+            answer, held = self._ask(announced, None, size), None
+            if answer is not None:
+                payload = answer[STATUS.size :]
+                held = self.book.stop(announced, lambda: None, self._lose, payload, fingerprint=fingerprint(payload))
+                if held is not None and not self.book.wait(held):
+                    return False
+        if answer is None:
+            return False
+        why = None
+        try:
+            self.writer.send(answer)
+        except OSError as error:
+            why = f"the reader is gone: {entry.reason(error)}"
+        if held is not None:
+            self.book.settle(held, "delivered" if why is None else "unlanded", {"why": why} if why is not None else {})
+        elif why is None:
+            announced.record(self.recorder, "delivered", None)
+        return why is None
+
+    def _ask(self, announced: Announced, held: Held | None, size: int) -> memoryview | None:
+        """What the target answers to a read, status and bytes; None, and said so, if it does not give them."""
+        answer = memoryview(bytearray(STATUS.size + size))
+        why = None
+        try:
+            self.target.send(self._buffer[: HEADER.size])
+            code = self._take_status()
+            if code is None or code:
+                why = (
+                    "the target hung up without a status" if code is None else f"the target refused it with code {code}"
+                )
+                if code:
+                    self.writer.send(self._status)
+            elif self.target.read(answer[STATUS.size :]) < size:
+                why = "the target hung up before it had given all of it"
+        except OSError as error:
+            why = f"the target is gone: {entry.reason(error)}"
+        if why is None:
+            answer[: STATUS.size] = self._status
+            return answer
+        if held is not None:
+            self.book.settle(held, "unlanded", {"why": why})
+        else:
+            announced.record(self.recorder, "unlanded", None, why=why)
+        return None
 
     def _read(self, size: int, opcode: int) -> bool:
         """A read passes: header to the target, status and data back."""

@@ -42,7 +42,8 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
     asked = _impossible(wanted, hold, gate)
     if asked is not None:
         raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=_where(gate))
-    about = {"gate": gate.name, "stage": gate.stage, "payload": hold.payload or gate.payload}
+    payload = hold.payload or (gate.reads[0] if hold.reads else gate.payload)
+    about = {"gate": gate.name, "stage": gate.stage, "payload": payload}
     if hold.action == "pass":
         return about | CONTROL
     name = _named(hold, gate)
@@ -79,10 +80,23 @@ def _impossible(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:
     """The first thing asked of a hold that its gate does not do."""
     if hold.action not in gate.actions:
         return _DEEDS.get(hold.action, hold.action)
+    if hold.reads:
+        return _impossible_of_reads(wanted, hold, gate)
     if hold.payload not in (None, gate.payload, *gate.payloads):
         return f"let a {hold.subject} leave with payload {hold.payload}"
     ends = (end for end in _ends(wanted, hold) if end not in gate.ends)
     return next((_DEEDS.get(end, end) for end in ends), None)
+
+
+def _impossible_of_reads(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:
+    """A read's bytes and its completion come as one, so nothing can be told of it before they are there."""
+    if not gate.reads:
+        return "hold reads"
+    if hold.payload not in (None, *gate.reads):
+        return f"let a read end with payload {hold.payload}"
+    told = hold.action if hold.action in ("ghost", "lose-completion") else None
+    asked = told or next((end for end in _ends(wanted, hold) if end == "tear" or end not in gate.ends), None)
+    return f"do that to a read: {_DEEDS.get(asked, asked)}" if asked is not None else None
 
 
 def _ends(wanted: Scenario, hold: Armed) -> Iterator[str]:

@@ -274,7 +274,7 @@ def run_order(bench: Workbench, order: Order, folder: RunFolder, audience: Audie
     first = bench.play(order, audience.see)
     folder.json("env.json", environment(bench.lab.facts if first.failure is None else {}))
     blocked = first.verdict.blocked_at if first.verdict.verdict == "prevented" else None
-    equivalents = try_equivalents(bench, order, blocked["guard"]) if blocked else []
+    equivalents = try_equivalents(bench, order, first, blocked["guard"]) if blocked else []
     played = _Tally(order, first, folder)
     audience.counted(first.verdict.verdict)
     for number in range(2, order.runs + 1):
@@ -298,11 +298,20 @@ def keep(folder: RunFolder, history: History, json: dict[str, Any]) -> None:
     write_report(folder.path)
 
 
-def try_equivalents(bench: Workbench, order: Order, guard: str) -> list[dict[str, Any]]:
+def _roomier(lab: Shape, prevented: Played) -> Shape:
+    """Twice the pages where the guard kept one; decode's if it kept none."""
+    instance, seq = prevented.history.by_kind["blocked"][0].data["by"]
+    refusals = (each for each in prevented.history.by_kind["refused"] if (each.instance, each.seq) == (instance, seq))
+    if instance == "prefill" and any(refusal.page is not None for refusal in refusals):
+        return msgspec.structs.replace(lab, prefill_pages=2 * lab.prefill_pages)
+    return msgspec.structs.replace(lab, decode_pages=2 * lab.decode_pages)
+
+
+def try_equivalents(bench: Workbench, order: Order, prevented: Played, guard: str) -> list[dict[str, Any]]:
     """Under `prevented`: the same fault on another page, and let go only after the drain has run out,
     must be harmless too (with spare pages, since quarantine costs some); and without the guard that
     refused it the step must go through, else that guard is not what prevented it."""
-    roomy = msgspec.structs.replace(order.scenario.lab, decode_pages=2 * order.scenario.lab.decode_pages)
+    roomy = _roomier(order.scenario.lab, prevented)
     elsewhere = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=roomy), runs=1)
     tried = []
     for what, drain_first in (("with spare pages", False), ("with spare pages, after the drain has run out", True)):

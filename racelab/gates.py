@@ -53,9 +53,10 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `transports` are those whose data path it stands in; without any it is not in a data path. One that
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
     `actions` and `payloads` are those that it can be asked for besides holding with its own payload; actions that are
-    `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there. With `machines` it has
-    a place in those alone. One without a `module` is no process: the instances themselves answer for it (`arm_work`,
-    `release_work`), and `simulates` says what they stand in for.
+    `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there; `reads` are the
+    payloads that it has for reads, if it holds any. With `machines` it has a place in those alone. One without a
+    `module` is no process: the instances themselves answer for it (`arm_work`, `release_work`), and `simulates`
+    says what they stand in for.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[str, ...] = ("hold",)
     payloads: tuple[str, ...] = ()
     ends: tuple[str, ...] = ("release", "drop")
+    reads: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
     only_simulated: tuple[str, ...] = ()
     simulates: str | None = None

@@ -158,7 +158,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             return self.finality_ms
         waits = [self.lab.request_timeout_ms, *(self.timeout_ms(request) for request in self.requests)]
         patience_ms = max(self.lab.receive_timeout_ms if wait is None else wait for wait in waits)
-        return patience_ms + self.lab.drain_timeout_ms
+        return patience_ms + self.lab.drain_timeout_ms + (self.lab.lease_ms if self.lab.transfer == "pull" else 0)
 
     def process_faults(self) -> dict[str, ProcessStep]:
         """Every step that acts on a process by its id: `stop-prefill`, then `stop-prefill-2`."""
@@ -244,6 +244,9 @@ def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
     return built
 
 
+READ = "read"
+"""The key for reads: their match has `op` read."""
+
 Placed = tuple[Step | None, documents.Place]
 """A step, or None where it cannot be read, and where it stands."""
 
@@ -273,7 +276,10 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
         for key, match in (("write", WriteMatch), ("message", MessageMatch), ("work", WorkMatch)):
             if key in value:
                 nested[key] = document.build(match, value[key], *place, key)
-        value = {key: item for key, item in value.items() if key not in nested}
+        if READ in value:
+            reads = document.build(WriteMatch, value[READ], *place, READ)
+            nested["write"] = msgspec.structs.replace(reads, op=READ) if reads is not None else None
+        value = {key: item for key, item in value.items() if key not in nested and key != READ}
     step = document.build(kind, value, *place)
     return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
 
@@ -296,6 +302,9 @@ def _check(
         for name in _requests_named(step):
             if name not in requests:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
+        pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
+        if pulls and lab is not None and lab.transfer != "pull":
+            document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
         if isinstance(step, Armed):
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)
@@ -347,7 +356,7 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
 
 
 def _requests_named(step: Step) -> list[str]:
-    names = [getattr(step, "request", None), getattr(step, "of", None)]
+    names = [getattr(step, name, None) for name in ("request", "of", "reference_of")]
     if isinstance(step, Armed):
         names.append(getattr(step.match, "request", None))
     return [name for name in names if name is not None and name != PROBE]
@@ -373,6 +382,8 @@ def _dump_step(step: Step) -> dict[str, Any]:
     for key in ("write", "message", "work"):
         if isinstance(value.get(key), dict):
             value[key] = _without_defaults(getattr(step, key))
+    if isinstance(step, Armed) and step.reads:
+        value[READ] = {key: item for key, item in value.pop("write").items() if key != "op"}
     return {verb(step): value if len(value) != 1 else next(iter(value.values()))}
 
 

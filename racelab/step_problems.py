@@ -40,10 +40,12 @@ def problems(step: Step, hold: Armed | None) -> Iterator[str]:
             yield "only the connections of held writes can be reset: a control connection that ends, ends its engine"
         case Advance() if step.ms < 1:
             yield "ms must be at least 1"
+        case Await(event="held") if hold is not None and not hold.count:
+            yield f"{hold.id} stops whatever comes: there is no number of things to wait for"
         case Await() if step.count < 1:
             yield "count must be at least 1"
-        case Expect() if (step.claim == "reuses") != (step.of is not None):
-            yield "'of' goes with the claim 'reuses', and only with it"
+        case Expect() if step.claim.startswith("reuses") != (step.of is not None):
+            yield "'of' goes with the claims 'reuses' and 'reuses-source', and only with them"
 
 
 def of_processes(step: Step, condition: Condition) -> Iterator[str]:
@@ -61,7 +63,8 @@ def _arming(step: Armed) -> Iterator[str]:
         yield f"a {verb(step)} takes one of 'write', 'message' and 'work'"
     if step.work is not None and (not isinstance(step, Hold) or step.action != "hold" or step.payload is not None):
         yield "local work can be held, and nothing else"
-    if step.count < (0 if step.goes_by_itself else 1):
+    every = step.goes_by_itself or (isinstance(step, Hold) and step.message is not None)
+    if step.count < (0 if every else 1):
         yield "count must be at least 1"
     if isinstance(step, Hold) and step.action != "hold" and step.message is not None:
         yield f"only a write can be a {step.action}; a message can be held, dropped, delayed and duplicated"

@@ -24,10 +24,13 @@ from racelab.process_steps import CRASH, FREEZE
 
 
 class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which one-sided writes: those whose published identity agrees in every field given.
+    """Which one-sided writes: those whose published identity agrees in every field given. With `op` read, which
+    reads (`read:` in YAML); their `page` is the reader's own.
 
     `bytes` is a range [start, end) within the page's layer: writes that touch it.
     """
+
+    op: Literal["write", "read"] | None = None
 
     request: str | None = None
     attempt: int | None = None
@@ -63,9 +66,14 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", tag_field
 
 
 class Submit(_Step, frozen=True, kw_only=True, rename="kebab", tag="submit"):
-    """The client sends a request; submitting an ended one again is its next attempt."""
+    """The client sends a request; submitting an ended one again is its next attempt.
+
+    Where transfers are pulled it goes to prefill first, and to decode with the reference that comes back. With
+    `reference_of` it goes to decode at once, with the reference that was made for that request.
+    """
 
     request: str
+    reference_of: str | None = None
 
 
 class Abort(_Step, frozen=True, kw_only=True, rename="kebab", tag="abort"):
@@ -107,6 +115,11 @@ class Armed(_Step, frozen=True, kw_only=True, rename="kebab"):
         if self.write is not None:
             return "write"
         return "message" if self.message is not None else "work"
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is about reads."""
+        return self.write is not None and self.write.op == "read"
 
     @property
     def goes_by_itself(self) -> bool:
@@ -197,9 +210,10 @@ class Await(_Step, frozen=True, kw_only=True, rename="kebab", tag="await"):
 
 
 class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
-    """A claim: `reuses` (`request` holds a page that `of` held) or `ended` (`request` is terminal)."""
+    """A claim: `reuses` (`request` holds a page that `of` held; `reuses-source`: on prefill) or `ended` (`request`
+    is terminal)."""
 
-    claim: Literal["reuses", "ended", "alive"]
+    claim: Literal["reuses", "reuses-source", "ended", "alive"]
     request: str
     of: str | None = None
 
@@ -260,10 +274,14 @@ def read_aloud(step: Step) -> str:
             return f"await {step.event} {_fields(step, skip=('event',))}".rstrip()
         case Expect(claim="reuses"):
             return f"expect that {step.request} holds a page that {step.of} held"
+        case Expect(claim="reuses-source"):
+            return f"expect that {step.request} has a source page that {step.of} had"
         case Expect():
             return f"expect that {step.request} is {step.claim}"
         case Advance():
             return f"advance the clock by {step.ms:,} ms"
+        case Submit(reference_of=str() as of):
+            return f"submit {step.request} with the reference of {of}"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
         case Stop() | Continue() | Kill() | Restart():
@@ -286,8 +304,9 @@ def _armed(step: Armed) -> str:
     if match is None:
         return "nothing"
     many = f"{step.count}" if step.count else "every"
-    kind = "piece(s) of local work" if step.work is not None else f"{step.subject}(s)"
-    things = f"{many} {kind} with {_fields(match)}" if _fields(match) else f"{many} {kind}"
+    kind = "piece(s) of local work" if step.work is not None else "read(s)" if step.reads else f"{step.subject}(s)"
+    fields = _fields(match, skip=("op",))
+    things = f"{many} {kind} with {fields}" if fields else f"{many} {kind}"
     if isinstance(step, Delay):
         return f"{things}, {delays.in_words(step.ms)}"
     if step.action not in ("hold", verb(step)):

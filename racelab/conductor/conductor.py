@@ -16,6 +16,7 @@ from typing import Any
 
 from racelab.abilities import gate_for
 from racelab.conductor.crew import Crew
+from racelab.conductor.router import Router
 from racelab.conductor.witness import Witness
 from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
@@ -98,6 +99,7 @@ class Conductor:
         self.witness = Witness(observe, one_sided=lab.cluster.transport == "rdma")
         self.crew = Crew(lab, self.witness, real_clock=scenario.lab.clock == "real")
         self._faults = iter(scenario.process_faults())
+        self.router = Router(self.crew, self.witness) if scenario.lab.transfer == "pull" else None
         self._open: list[str] = []
         self._unlooked: list[str] = []
         self._blocked = False
@@ -174,6 +176,7 @@ class Conductor:
             self._record("blocked", n=number, guard=outcome.by.data["guard"], by=by)
             self._phase("aftermath")
             if self.drain_first:
+                self._settle()
                 self._pass_time(self.scenario.lab.drain_timeout_ms)
         elif outcome.state == "failed" and not self._blocked:
             reason, _, what = outcome.why.partition(": ")
@@ -185,10 +188,11 @@ class Conductor:
     def _do(self, step: Step) -> Outcome:
         match step:
             case Submit():
-                return self._submit(step.request, self.scenario.requests[step.request])
+                return self._submit(step.request, self.scenario.requests[step.request], step.reference_of)
             case Abort():
-                taken = self.crew.ask("decode", "abort", name=step.request)
-                return Outcome("met", "decode took the abort" if taken else WAITS)
+                name = self.router.has(step.request) if self.router is not None else "decode"
+                taken = self.crew.ask(name, "abort", name=step.request)
+                return Outcome("met", f"{name} took the abort" if taken else WAITS)
             case Advance():
                 return self._advance(step.ms)
             case Armed():
@@ -206,7 +210,7 @@ class Conductor:
             case Stop() | Continue() | Kill() | Restart():
                 return self._act_on_process(step, next(self._faults))
 
-    def _submit(self, name: str, request: Request) -> Outcome:
+    def _submit(self, name: str, request: Request, reference_of: str | None = None) -> Outcome:
         if not self.witness.ended(name):
             return Outcome("failed", f"claim: {name} is being served already")
         sizes: dict[str, Any] = {"prompt_tokens": request.prompt_tokens, "new_tokens": request.new_tokens}
@@ -217,12 +221,27 @@ class Conductor:
         if request.stop_at is not None:
             sizes["stop_token"] = self.solo[name][request.stop_at]
         attempt = self.witness.attempts(name) + 1
+        sizes["salt"] = request.salt or name
+        if self.router is not None and reference_of is None:
+            taken = self.router.submit(name, attempt, sizes)
+            return Outcome("met", f"prefill took it as attempt {attempt}" if taken else WAITS)
+        if self.router is not None and reference_of is not None:
+            presented = self.router.present(name, attempt, sizes, reference_of)
+            if presented is None:
+                return Outcome("failed", f"claim: no reference was made for {reference_of}")
+            return Outcome("met", f"decode took it as attempt {attempt}" if presented else WAITS)
         if "decode" in self.crew.replaced:
             sizes["attempt"] = attempt
-        taken = self.crew.ask("decode", "submit", name=name, salt=request.salt or name, **sizes)
+        taken = self.crew.ask("decode", "submit", name=name, **sizes)
         return Outcome("met", f"decode took it as attempt {attempt}" if taken else WAITS)
 
+    def _route(self) -> bool:
+        """Take on to decode what prefill has answered."""
+        return self.router is not None and self.router.forward()
+
     def _advance(self, ms: int) -> Outcome:
+        if self.router is not None:
+            self._settle()  # a renewal that is under way arrives before the lease goes on
         self._at_rest()  # says when the next timer falls due
         return Outcome("met", f"{self._pass_time(ms, at_rest=False)} timer(s) fired")
 
@@ -254,7 +273,7 @@ class Conductor:
         more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
-            self.hub.call("prefill", "arm_lane", hold=step.id, match=match, count=step.count)
+            self.hub.call(_poster(step), "arm_lane", hold=step.id, match=match, count=step.count)
         self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
@@ -279,12 +298,14 @@ class Conductor:
                 return Outcome("failed", f"claim: {hold} is queued behind {before}")
             return self._see_arrive(hold) if held else Outcome("failed", f"claim: nothing was held under {hold}")
         if step.write is not None:
-            self.crew.ask("prefill", "disarm_lane", hold=hold)
+            self.crew.ask(_poster(step), "disarm_lane", hold=hold)
             self._look(held, BEFORE)
         wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if step.goes_by_itself:
             return Outcome("met", "nothing more is watched for; what is under way goes on")
+        if not held and not step.count:
+            return Outcome("met", f"nothing came that {hold} could have stopped")
         if not held:
             return Outcome("failed", f"claim: nothing was held under {hold}")
         if step.write is not None and "decode" in self.crew.stopped:
@@ -298,9 +319,17 @@ class Conductor:
 
     def _see_arrive(self, hold: str) -> Outcome:
         waiting = {event.data["what"] for event in self.witness.held(hold)}
-        ends = ("told",) if self.scenario.holds()[hold].action == "lose-completion" else ARRIVED
+        step = self.scenario.holds()[hold]
+        ends = ("told",) if step.action == "lose-completion" else ARRIVED
+
+        def arrived() -> Event | None:
+            # a read is there once its reader says so: no gate can know
+            if step.reads and waiting & self.witness.flight.under_way:
+                return None
+            return self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None
+
         return self._wait(
-            lambda: self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None,
+            arrived,
             f"what {hold} held to arrive",
             at_rest_ends=False,
         )
@@ -382,10 +411,10 @@ class Conductor:
         return own
 
     def _claim(self, step: Expect) -> Outcome:
-        if step.claim == "reuses":
-            assert step.of is not None
-            before = set().union(*self.witness.pages(step.of))
-            attempts = self.witness.pages(step.request)
+        if step.of is not None:
+            held_by = self.witness.sources if step.claim == "reuses-source" else self.witness.pages
+            before = set().union(*held_by(step.of))
+            attempts = held_by(step.request)
             if attempts and attempts[-1] & before:
                 return Outcome("met", f"{step.request} has page(s) {sorted(attempts[-1] & before)} of {step.of}")
             refusal = self.witness.refusal("page-free", step.of)
@@ -406,6 +435,7 @@ class Conductor:
     ) -> Outcome:
         deadline = time.monotonic() + AWAIT_BOUND_S
         while True:
+            self._route()
             event = found()
             if event is not None:
                 return Outcome("met", _in_words(event), event)
@@ -450,7 +480,7 @@ class Conductor:
             LabError: it does not come to rest within the bound.
         """
         deadline = time.monotonic() + AWAIT_BOUND_S
-        while self.witness.flight.under_way or not self._at_rest():
+        while self._route() or self.witness.flight.under_way or not self._at_rest():
             if time.monotonic() > deadline:
                 moving = ", ".join(sorted(self.witness.flight.under_way)) or "an instance with work of its own"
                 raise LabError(f"the system did not come to rest in {AWAIT_BOUND_S:.0f} s: {moving}")
@@ -480,6 +510,11 @@ def _fields(step: Armed) -> dict[str, object]:
     match = step.match
     assert match is not None
     return {name: getattr(match, name) for name in match.__struct_fields__}
+
+
+def _poster(step: Armed) -> str:
+    """Who posts what is held."""
+    return "decode" if step.reads else "prefill"
 
 
 def _nth(events: list[Event], count: int) -> Event | None:

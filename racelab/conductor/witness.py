@@ -62,6 +62,11 @@ class Witness:
         admitted = (event for event in self.of("admitted") if event.request == request)
         return [{page for page, _ in event.data["tickets"]} for event in admitted]
 
+    def sources(self, request: str) -> list[set[int]]:
+        """Prefill's pages of each attempt of a request."""
+        accepted = (event for event in self.of("accepted") if event.request == request)
+        return [{page for page, _ in event.data["tickets"]} for event in accepted]
+
     def unposted(self) -> dict[str, list[str]]:
         """By instance, the fingerprints of its pages that are not those of any posted write."""
         posted = {event.data["fingerprint"] for event in self.of("posted")}

@@ -126,7 +126,10 @@ KINDS: dict[str, Kind] = {
     "held": Kind("something real stopped at the gate", ("hold", "what")),
     "released": Kind("a held thing goes on", ("hold", "what")),
     "landed": Kind("the target applied a gated write and said so", ("hold", "what", "address", "bytes", "code")),
-    "delivered": Kind("a held message reached its subscriber's link", ("hold", "what")),
+    "delivered": Kind(
+        "a held message reached its subscriber's link, or the bytes of a gated read its reader's socket",
+        ("hold", "what"),
+    ),
     "dropped": Kind("a held thing was lost; `reset` if its connection ended at both ends", ("hold", "what")),
     "torn": Kind(
         "a gated write broke off: the target took its first `tear` bytes, the rest is lost",

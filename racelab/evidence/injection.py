@@ -199,7 +199,7 @@ class Case:
     def _check_what_stopped(self) -> None:
         if not self.armed:
             self.missing.append("the gate never said that it was armed")
-        if not self.hold.count and not self.held:
+        if self.hold.goes_by_itself and not self.hold.count and not self.held:
             self.missing.append("nothing came that it could have met")
         if self.hold.count and len(self.held) != self.hold.count:
             self.wrong.append(f"{len(self.held)} of {self.hold.count} asked for were held")
@@ -300,7 +300,13 @@ class Case:
             self.missing.append(f"nothing says when {what} was let go")
             return
         self.check_order(what, held, started, end)
-        if end.kind in ("landed", "torn"):
+        write = self.write(held)
+        if write is not None and write.is_read and end.kind == "delivered":
+            if write.completed is None or not write.succeeded:
+                self.wrong.append(f"{what} was delivered, and its reader was not told that it has it")
+            else:
+                self._check_looks(what, held, started, write.completed)
+        elif end.kind in ("landed", "torn"):
             self._check_looks(what, held, started, end)
 
     def _is_torn(self, what: str) -> bool:
@@ -334,7 +340,7 @@ class Case:
             if then[0].data["fingerprint"] == write.fingerprint:
                 self.wrong.append(f"{what} was to land with a byte changed, and landed as it was posted")
         elif self.mechanism.get("payload") == AT_HOLD:
-            self.note(landing_proof.whole(self.history, write, then[0]))
+            self.note(landing_proof.whole(self.history, write, then[0], held.data.get("fingerprint")))
 
     def looks(self, what: str) -> list[Event]:
         """When the receiver read where a write goes."""

@@ -14,9 +14,9 @@ from racelab.evidence.provenance import Provenance
 from racelab.evidence.writes import Write, Writes
 
 
-def whole(history: History, write: Write, look: Event) -> str | None:
-    """What the receiver saw after the landing is what was posted."""
-    if look.data["fingerprint"] == write.fingerprint or look.data["end"] - look.data["start"] != write.bytes:
+def whole(history: History, write: Write, look: Event, held: str | None = None) -> str | None:
+    """What the receiver saw after the landing is what was posted or, if the gate says what it `held`, that."""
+    if look.data["fingerprint"] == (held or write.fingerprint) or look.data["end"] - look.data["start"] != write.bytes:
         return None
     if _may_be_other(history, write, look):
         return None
@@ -46,13 +46,14 @@ def _may_be_other(history: History, write: Write, look: Event) -> bool:
 def _overwritten(history: History, write: Write, look: Event) -> bool:
     """Whether another write may have landed on the same page between the landing and the look."""
     causality = history.causality
+    landed = write.completed if write.is_read else write.landed
     others = [
         other
         for other in history.derived(Writes)
         if other is not write and (other.posted.page, other.layer) == (write.posted.page, write.layer)
     ]
     return any(
-        not (write.landed is not None and other.landing_before(write.landed, causality))
+        not (landed is not None and other.landing_before(landed, causality))
         and not other.landing_after(look, causality)
         for other in others
     )

@@ -91,6 +91,7 @@ class Provenance:
             for event in history.by_kind["work-done"]
             for chunk in split(event.data.get("chunks", ""))
         }
+        self._made = {(event.request, event.attempt): event for event in history.by_kind["referenced"]}
         for event in history.by_kind["chunks"]:
             self._chunks[event.data["fingerprint"]] = split(event.data["chunks"])
         for write in history.derived(Writes):
@@ -127,7 +128,7 @@ class Provenance:
         Among equals (prompts that start alike, a retry), the one that goes on with what stands before,
         then one that aims at this place, then the reader's own, then the latest.
         """
-        known = [found for found in self._posted.get(chunk, ()) if not self._before(place.event, found[0].posted)]
+        known = [found for found in self._posted.get(chunk, ()) if not self._before(place.event, self._since(found[0]))]
 
         def rank(found: tuple[Write, int]) -> tuple[bool, bool, bool, bool, int]:
             write, offset = found
@@ -141,6 +142,11 @@ class Provenance:
             )
 
         return max(known, key=rank, default=None)
+
+    def _since(self, write: Write) -> Event:
+        """Since when its bytes are anywhere: those of a read were computed before."""
+        posted = write.posted
+        return self._made.get((posted.request, posted.attempt), posted) if write.is_read else posted
 
     def _part(self, place: Place, chunk: str, start: int, origin: tuple[Write, int] | None) -> Part:
         reach = (start, min(start + CHUNK_BYTES, place.end))

@@ -77,6 +77,8 @@ class Write(msgspec.Struct, eq=False, gc=False):
     def fate(self) -> Fate:
         """A torn write has landed, as far as it came; `held` is still at the gate; `unknown` is a failed or
         missing completion and no word of a gate."""
+        if self.is_read and self.succeeded:
+            return "landed"
         if self.landed is not None:
             return "landed" if not self.landed.data.get("code") else "lost"
         if self.lost is not None:
@@ -92,8 +94,8 @@ class Write(msgspec.Struct, eq=False, gc=False):
 
     @property
     def completed_too_early(self) -> bool:
-        """Whether the API reported success while the gate still had the bytes: the transport's error."""
-        if self.held is None or self.completed is None or not self.succeeded:
+        """Of a write: whether the API reported success while the gate still had the bytes: the transport's error."""
+        if self.held is None or self.completed is None or not self.succeeded or self.is_read:
             return False
         return self.landed is None or self.completed.hlc < self.landed.hlc
 

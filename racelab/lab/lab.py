@@ -118,7 +118,8 @@ class Lab:
             self._wait_for(*ROLES)
         with self._phase("introductions"):
             if not gate.preloads:
-                self._spawn_gate(gate.name, ["--target", str(self.hub.peers["decode"].facts["segment"])])
+                segments = (str(self.hub.peers[name].facts["segment"]) for name in ("decode", "prefill"))
+                self._spawn_gate(gate.name, [each for segment in segments for each in ("--target", segment)])
                 self._wait_for(gate.name)
             self._introduce(self.engines, gate)
 
@@ -151,14 +152,12 @@ class Lab:
         return ports.variables(self._windows[role])
 
     def _introduce(self, names: list[str], gate: Injector) -> None:
-        """Have instances join the bus, and the writer among them know its gate."""
+        """Have instances join the bus, and know the gate of what they write and read."""
         bus = self.hub.peers["bus"].facts["mqtt"]
         self.hub.call_all(names, "join_bus", address=bus, lab=self._short_name)
         self.segments |= {name: str(self.hub.peers[name].facts.get("segment", "")) for name in names}
         facts = self.hub.peers[gate.name].facts
-        if "prefill" in names:
-            gated = {self.segments["decode"]: facts["segment"]} if "segment" in facts else {}
-            self.hub.call("prefill", "use_gate", segments=gated, announce=facts["announce"])
+        self.hub.call_all(names, "use_gate", segments=facts.get("segments", {}), announce=facts["announce"])
 
     @property
     def _write_gate(self) -> Injector:

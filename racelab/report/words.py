@@ -71,10 +71,22 @@ def shown(value: Any) -> str:
     return "nothing" if value is None else str(value)
 
 
+def _access(event: Event) -> str:
+    """A one-sided access with the page that it changes."""
+    read = event.data.get("op") == "read"
+    return f"a {'read' if read else 'write'} of {who(event)} {'into' if read else 'to'} {ticket(event)}"
+
+
+def _named(data: dict[str, Any]) -> str:
+    """The source pages in a reference."""
+    pages = [int(page) for page, _ in data["reference"]["pages"]]
+    return f"page{'s' if len(pages) > 1 else ''} {listed(pages)}"
+
+
 def thing(event: Event) -> str:
     """What a gate stopped or let go: a write with its destination, or a message."""
     if event.page is not None:
-        return f"a write of {who(event)} to {ticket(event)}"
+        return _access(event)
     kind = event.data.get("type")
     if kind and "of" in event.data:
         return f"a copy of the message {kind!r} of {who(event)}"
@@ -170,6 +182,9 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "ignored": lambda e, d: f"ignores {d.get('type')!r} of {who(e)}: {d.get('why')}",
     "submitted": lambda e, d: f"{who(e)} arrives: {d.get('prompt_tokens')} prompt tokens",
     "queued": lambda e, d: f"{who(e)} waits: it needs {d.get('needs')} pages and {d.get('free')} are free",
+    "forwarded": lambda e, d: f"{who(e)} arrives with its reference",
+    "referenced": lambda e, d: f"{who(e)} is computed, and its client gets a reference to {_named(d)}",
+    "lease-expired": lambda e, d: f"the lease of {who(e)}'s pages ends: {d.get('lease_ms', 0):,} ms without news",
     "admitted": lambda e, d: f"{who(e)} has its pages",
     "accepted": lambda e, d: f"takes up {who(e)}",
     "committed": lambda e, d: f"{who(e)}: the KV is taken as complete",
@@ -179,7 +194,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "aborted": lambda e, d: f"the client gave up on {who(e)}",
     "failed": lambda e, d: f"{who(e)} failed: {d.get('why')}",
     "attempt-ended": lambda e, d: f"is done with {who(e)}: {d.get('why')}",
-    "posted": lambda e, d: f"posts a write of {who(e)} to {ticket(e)}, {_share(d)}, {size(d['bytes'])}",
+    "posted": lambda e, d: f"posts {_access(e)}, {_share(d)}, {size(d['bytes'])}",
     "completed": _completed,
     "look": lambda e, d: f"looks at {ticket(e)}, layer {d.get('layer')}: {d.get('why')}",
     "chunks": lambda e, d: (

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -65,6 +66,11 @@ class Lanes(Rules[WriteIdentity]):
 
     def __init__(self) -> None:
         super().__init__(WriteMatch)
+
+    def arm(self, hold: str, match: msgspec.Struct | Mapping[str, Any], count: int) -> None:
+        """As any rule; one that does not say so wants no reads."""
+        wanted = msgspec.convert(match, WriteMatch, from_attributes=True)
+        super().arm(hold, msgspec.structs.replace(wanted, op=wanted.op or "write"), count)
 
 
 class Announcement(msgspec.Struct, frozen=True):
