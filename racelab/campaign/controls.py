@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from racelab.scenario import Scenario
+from racelab.scenario import Lab, Request, Scenario
 from racelab.steps import Arming, Await, Release, Step, Submit
 
 ON_THE_WAY = ("reserve", "written", "complete")
@@ -33,9 +33,18 @@ def control(scenario: Scenario, kind: str) -> Scenario:
         spec=None,
         guard=None,
         victim=None,
+        requests={name: _acceptable(request, scenario.lab) for name, request in scenario.requests.items()},
         steps=steps,
         expected=said,
     )
+
+
+def _acceptable(request: Request, lab: Lab) -> Request:
+    """The request, cut to what prefill takes: a prompt over its limit is a fault of its own."""
+    limit = lab.prefill_token_limit
+    if limit is None or request.prompt_tokens <= limit:
+        return request
+    return msgspec.structs.replace(request, prompt_tokens=limit)
 
 
 def _serve(scenario: Scenario, *, holding: bool) -> Iterator[Step]:
