@@ -31,9 +31,16 @@ def rows(what: str, results: Path) -> Rows:
 
 
 def _scenarios(results: Path) -> Rows:
-    found = [scenario.load(file) for file in sorted(shipped("scenarios").glob("*.yaml"))]
+    folders = (shipped("scenarios"), shipped("scenarios", "catalog"))
+    found = [scenario.load(file) for folder in folders for file in sorted(folder.glob("*.yaml"))]
     return [
-        {"name": each.scenario, "spec": each.spec, "guard": each.guard, "about": " ".join(each.about.split())}
+        {
+            "name": each.scenario,
+            "spec": each.spec,
+            "guard": each.guard,
+            "race": each.race,
+            "about": " ".join(each.about.split()),
+        }
         for each in found
     ]
 
