@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -83,6 +83,14 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
 
 
+class Prepared(NamedTuple):
+    """Of an order: what its gates can do, its guards, and what each request answers alone."""
+
+    mechanisms: dict[str, dict[str, Any]]
+    guards: list[str]
+    solo: dict[str, list[int]]
+
+
 class Workbench:
     """A warm lab and what is needed to play orders on it. Use `open_workbench`."""
 
@@ -94,6 +102,7 @@ class Workbench:
         self._logs = logs
         self._lab: Lab | None = None
         self._solo: dict[tuple[Any, ...], list[int]] = {}
+        self._ready: tuple[Order, Prepared] | None = None
 
     # -- the lab
 
@@ -115,9 +124,7 @@ class Workbench:
 
     def play(self, order: Order, observe: Observe = lambda event: None, *, drain_first: bool = False) -> Played:
         """Play an order once and judge it."""
-        mechanisms = check_mechanisms(order.scenario, self.injectors)
-        guards = self.target.guards(order.policy, order.without)
-        solo = self._solo_tokens(order)
+        mechanisms, guards, solo = self._prepared(order)
         started = time.monotonic()
         conductor = Conductor(
             self.lab,
@@ -159,6 +166,14 @@ class Workbench:
         if any(hold.work is not None for hold in wanted.holds().values()):
             parts += [each.simulates for each in self.injectors if each.simulates is not None]
         return "; ".join(parts) or None
+
+    def _prepared(self, order: Order) -> Prepared:
+        """What an order needs before each of its runs, worked out before the first."""
+        if self._ready is None or self._ready[0] is not order:
+            mechanisms = check_mechanisms(order.scenario, self.injectors)
+            guards = self.target.guards(order.policy, order.without)
+            self._ready = order, Prepared(mechanisms, guards, self._solo_tokens(order))
+        return self._ready[1]
 
     def _conduct(self, conductor: Conductor) -> Recording:
         """One run; a lab that failed is ended, and one that may not be clean is replaced."""
