@@ -40,6 +40,8 @@ def trespasses(history: History) -> list[Finding]:
 
 def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
     found: list[tuple[Event, Event | None, str]] = []
+    if not _several_attempts(history):
+        return found
     sides: dict[str, _Side] = defaultdict(_Side)
     for event in history.of(*_KINDS):
         side = sides[event.instance]
@@ -61,6 +63,12 @@ def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
     for side in sides.values():
         _settle(side, found)
     return found
+
+
+def _several_attempts(history: History) -> bool:
+    """Whether any request has two: only then is there another attempt whose state could change."""
+    attempts = {(event.request, event.attempt) for kind in _KINDS for event in history.by_kind[kind]}
+    return len(attempts) > len({request for request, _ in attempts})
 
 
 def _settle(side: _Side, found: list[tuple[Event, Event | None, str]]) -> None:
