@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any
 
 from injectors import entry, tally
-from injectors.wire_book import ACTIONS, Book
+from injectors.wire_book import ACTIONS, GATE, Book
 from injectors.wire_relay import Relay
 from racelab.gates import Injector, Mechanism
 from racelab.transport.lanes import acknowledge, read_announcement
@@ -143,19 +143,12 @@ class Door:
 
 
 class Gate:
-    """The listeners, one thread each, and one thread for every connection to them.
+    """The listeners, one thread each, and one thread for every connection to them."""
 
-    `relay` is what serves a data connection; an injector of its own can put another one in its place.
-    """
-
-    relay: type[Relay] = Relay
-
-    def __init__(
-        self, speaker: entry.Speaker, targets: list[entry.Address], host: str, port: int = 0, name: str = INJECTOR.name
-    ) -> None:
+    def __init__(self, speaker: entry.Speaker, targets: list[entry.Address], host: str, port: int) -> None:
         self.recorder = speaker.recorder
         self.host = host
-        self.book = Book(speaker.recorder, speaker.urgently, name)
+        self.book = Book(speaker.recorder, speaker.urgently)
         self.doors = [Door(target, host, 0 if number else port) for number, target in enumerate(targets)]
         self._announcements = entry.listen(host)
         self._lock = threading.Lock()
@@ -188,7 +181,7 @@ class Gate:
     # -- one thread a connection
 
     def _relay(self, door: Door, writer: socket.socket) -> None:
-        relay = self.relay(self.book, self.recorder, writer, door.connect())
+        relay = Relay(self.book, self.recorder, writer, door.connect())
         with self._lock:
             self._relays.add(relay)
         relay.run()
@@ -229,7 +222,7 @@ class Gate:
             total = tally.add(self._gone, *(relay.counts() for relay in self._relays))
         counts = dict(zip(tally.NAMES, total, strict=True))
         counts |= {"unannounced": self.book.unannounced, "ambiguous": self.book.ambiguous}
-        self.recorder.record("counted", gate=self.book.gate, counts=counts)
+        self.recorder.record("counted", gate=GATE, counts=counts)
         return counts
 
 
@@ -256,9 +249,9 @@ def _serve(connection: socket.socket, serve: Callable[[socket.socket], None]) ->
             print(f"wire gate: a connection ended: {error}", file=sys.stderr, flush=True)
 
 
-def serve(injector: Injector, gate: type[Gate] = Gate) -> None:
-    """Be the process of such a gate: parse the arguments, connect, and serve until the conductor is gone."""
-    arguments = entry.parser(injector.module, injector.means)
+def main() -> None:
+    """Parse the arguments, connect, and serve until the conductor is gone."""
+    arguments = entry.parser("injectors.wire", INJECTOR.means)
     arguments.add_argument(
         "--target",
         type=entry.address,
@@ -269,16 +262,11 @@ def serve(injector: Injector, gate: type[Gate] = Gate) -> None:
     )
     options: argparse.Namespace = arguments.parse_args()
     speaker = entry.Speaker(options.instance)
-    standing = gate(speaker, options.target, options.host, options.port, injector.name)
-    link = speaker.connect(options.hub, standing.facts)
-    standing.start()
-    link.serve(standing.handlers())
-    standing.close()
-
-
-def main() -> None:
-    """The wire gate's own process."""
-    serve(INJECTOR)
+    gate = Gate(speaker, options.target, options.host, options.port)
+    link = speaker.connect(options.hub, gate.facts)
+    gate.start()
+    link.serve(gate.handlers())
+    gate.close()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ Action = Literal[
     "continue",
     "kill",
     "restart",
-    "unregister",
 ]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 

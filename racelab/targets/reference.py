@@ -94,8 +94,6 @@ class Instance:
             "dissect": self.dissect,
             "sync": self.sync,
             "timers": self.timers,
-            "register": self.register,
-            "unregister": self.unregister,
             "quiesce": self.quiesce,
         }
 
@@ -219,7 +217,7 @@ class Instance:
         self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens, lab.ranks)
         pool.refill(epoch)
         self.transport.forget_lanes()
-        self.register()
+        self.transport.register((pool.address(block), pool.block_bytes) for block in range(len(pool.blocks)))
         pool.check_memory()
         self.engine = self._build(
             lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
@@ -329,21 +327,6 @@ class Instance:
         if self.bus.failed:
             raise RuntimeError(self.bus.failed)
         return {"busy": self.engine.busy or not self.bus.idle, "next_due_ms": self.clock.next_due_ms()}
-
-    def register(self) -> None:
-        """Have the transport know the pool's memory."""
-        pool = self._pool
-        assert pool is not None
-        self.transport.register((pool.address(block), pool.block_bytes) for block in range(len(pool.blocks)))
-
-    def unregister(self, fault: str) -> None:
-        """Take the pool's memory back from the transport, whatever is under way to it."""
-        pool = self._pool
-        assert pool is not None
-        self.transport.unregister()
-        for block in range(len(pool.blocks)):
-            about: dict[str, Any] = {"fault": fault, "peer": self.role, "bytes": pool.block_bytes}
-            self.recorder.record("unregistered", address=pool.address(block), **about)
 
     def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:
         """How many timers have fired, and when those fall due that do so within so long, or until then."""

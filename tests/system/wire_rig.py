@@ -121,6 +121,30 @@ class Rig:
         ]
         self.hub.call(writer, "announce", address=self.gate["announce"], writes=writes)
 
+    def read(self, page: int, **identity: Any) -> list[int]:
+        """Announce and submit a read of one of the target's pages into the same page here."""
+        place = page * PAGE
+        base = self.hub.peers["writer"].facts["base"]
+        reads = {
+            "write": f"d{page}",
+            "request": "r1",
+            "attempt": 1,
+            "chunk": 0,
+            "layer": 0,
+            "page": page,
+            "gen": 1,
+            "address": base + place,
+            "bytes": PAGE,
+            "op": "read",
+            "source": self.base + place,
+        }
+        self.writer("announce", address=self.gate["announce"], writes=[reads | identity])
+        handles: list[int] = self.writer(
+            "submit_reads", segment=self.gate["segment"], starts=[place], addresses=[self.base + place], sizes=[PAGE]
+        )
+        assert all(handles)
+        return handles
+
     def finish(self, handles: list[int], writer: str = "writer") -> set[int]:
         """The different final codes of these writes."""
         return set(self.hub.call(writer, "finish", handles=handles))
