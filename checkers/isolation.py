@@ -16,6 +16,7 @@ from checkers.late_writes import Late, LateWrites, writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Grant
 from checkers.ordinary.glance import held
+from checkers.slots import slot_trespasses
 from checkers.source_reads import SourceReads
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
@@ -37,7 +38,7 @@ def check(history: History) -> SpecResult:
 def rules(history: History) -> SpecResult:
     """Judge it by the full rules, whatever the history is."""
     late = LateWrites(history)
-    findings = [_landing(history, item) for item in late.found]
+    findings = slot_trespasses(history) + [_landing(history, item) for item in late.found]
     findings += _stale_reads(history)
     findings += _foreign_sources(history)
     reads = history.derived(SourceReads)

@@ -38,6 +38,8 @@ class Announced:
         identity = self.identity
         if identity.rank is not None:
             data["rank"] = identity.rank
+        if identity.slot is not None:
+            data["slot"] = identity.slot
         return recorder.record(
             kind,
             identity.request,

@@ -86,6 +86,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """how long prefill keeps source pages to be pulled, from their reference or its last renewal"""
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
+    metadata_slots: int | None = None
+    """decode's metadata slots: prefill writes each request's first token into one"""
     zero_fill: bool = False
     """decode clears the pages that a request is given, before they are filled"""
     clock: Literal["virtual", "real"] = "virtual"

@@ -38,6 +38,7 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     layer: int | None = None
     rank: int | None = None
     page: int | None = None
+    slot: int | None = None
     bytes: tuple[int, int] | None = None
 
 

@@ -23,6 +23,7 @@ from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
 from racelab.engine.prompts import prompt
 from racelab.engine.reference import Reference
+from racelab.engine.slots import SLOT_BYTES, Metadata, SlotMemory, Slots
 from racelab.engine.transformer import Transformer
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
@@ -44,6 +45,7 @@ class _Wire:
         self._target = target
         self._batches: list[tuple[Write, ...]] = []
         self.held = False
+        self.slots: dict[str, SlotMemory] = {}
         self.fails: Callable[[Write], bool] = lambda write: False
         """whose batch completes with an error, and is lost"""
 
@@ -77,6 +79,10 @@ class _Wire:
         ok = not any(map(self.fails, writes))
         status, code = ("ok", 1) if ok else ("failed", -1)
         for write in writes if ok else ():
+            if write.identity.slot is not None:
+                self._copy_slot(write)
+                continue
+            assert write.source_page is not None
             to, source = write.identity, _bytes(self._source)[_block(write), write.source_page]
             _bytes(self._target)[_block(write), to.page, : to.bytes] = source[: to.bytes]
         first = writes[0].identity
@@ -86,6 +92,11 @@ class _Wire:
             "completed", first.request, first.attempt, batch=batch, writes=identities, status=status, code=code
         )
         return Completion(batch, writes, status, code)
+
+    def _copy_slot(self, write: Write) -> None:
+        source = (write.source_address - self.slots["prefill"].address(0)) // SLOT_BYTES
+        assert write.identity.slot is not None
+        self.slots["decode"].fill(write.identity.slot, self.slots["prefill"].read(source))
 
     @property
     def outstanding(self) -> int:
@@ -134,9 +145,24 @@ class Duet:
         self.pools = {role: side[3] for role, side in sides.items()}
         self.wire = _Wire(self.recorders["prefill"], self.pools["prefill"], self.pools["decode"])
         self.reads = _Wire(self.recorders["decode"], self.pools["prefill"], self.pools["decode"])
-        self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append)  # type: ignore[arg-type]
-        more = {"transport": self.reads} if self.lab.transfer == "pull" else {}
-        self.decode = build(*sides["decode"], "segment", self._work.append, **more)
+        metadata = slots = None
+        if self.lab.metadata_slots is not None:
+            self.wire.slots = {
+                "prefill": SlotMemory(self.lab.prefill_pages),
+                "decode": SlotMemory(self.lab.metadata_slots),
+            }
+            metadata = Metadata(self.wire.slots["prefill"], self.pools["prefill"], model)
+            slots = Slots(self.wire.slots["decode"], self.recorders["decode"], sides["decode"][2])
+            where = self.wire.slots["decode"]
+            self.recorders["decode"].record(
+                "slot-region", address=where.address(0), bytes=where.size, slots=where.count
+            )
+        self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append, metadata)  # type: ignore[arg-type]
+        more: dict[str, Any] = {"transport": self.reads} if self.lab.transfer == "pull" else {}
+        more |= {"slots": slots} if slots is not None else {}
+        self.decode = build(
+            *sides["decode"], "segment", self._work.append, **more, **({"slots": slots} if slots is not None else {})
+        )
         self.conductor.record("run-started", run=1, seed=0, guards=self.guards)
         self.conductor.record("phase", phase="schedule")
 

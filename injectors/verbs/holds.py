@@ -249,6 +249,7 @@ class Holds:
             layer=identity.layer,
             chunk=identity.chunk,
             **({"rank": identity.rank} if identity.rank is not None else {}),
+            **({"slot": identity.slot} if identity.slot is not None else {}),
             **data,
         )
 

@@ -353,6 +353,10 @@ class Conductor:
         ranges = []
         for event in held:
             address = event.data["address"]
+            if "slot" in event.data:
+                end = event.data["bytes"]
+                ranges.append({"slot": event.data["slot"], "start": 0, "end": end, "write": event.data["what"]})
+                continue
             block = next(block for block, region in regions.items() if address in region)
             page, start = divmod(address - regions[block].start, page_bytes)
             end = start + event.data["bytes"]

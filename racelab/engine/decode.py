@@ -37,6 +37,7 @@ from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
 from racelab.engine.reference import Reference
+from racelab.engine.slots import Slots
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
 from racelab.evidence.recorder import Recorder
@@ -66,11 +67,13 @@ class Decode:
         soon: Callable[[Callable[[], None]], None],
         glue: Glue = SOUND,
         transport: Transport | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self.ledger = glue.ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.cache = glue.cache(self.ledger, guards, recorder, pool)
         self.work = LocalWork(recorder)
         self._zero_fill = ZeroFill(self.work, guards, pool)
+        self._slots = slots
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -160,8 +163,9 @@ class Decode:
     def _admit(self) -> None:
         while self._queue:
             request = self._queue[0]
-            taken = self.cache.take(request.keys, request.pages_needed, request.name, request.attempt)
-            if taken is None:
+            has_slot = self._slots is None or bool(self._slots.free)
+            taken = has_slot and self.cache.take(request.keys, request.pages_needed, request.name, request.attempt)
+            if not taken:
                 self._recorder.record(
                     "queued", request.name, request.attempt, needs=request.pages_needed, free=len(self.ledger.free)
                 )
@@ -172,6 +176,8 @@ class Decode:
 
     def _begin(self, request: Live) -> None:
         """A request has its pages."""
+        if self._slots is not None:
+            self._slots.take(request)
         hits: dict[str, int] = {"hits": request.hits} if request.hits else {}
         shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
         self._recorder.record("admitted", request.name, request.attempt, tickets=shown, **hits)
@@ -215,6 +221,7 @@ class Decode:
             pages=pages,
             segment=self._segment,
             regions=[self._pool.address(block) for block in range(len(self._pool.blocks))],
+            **(self._slots.advertised(request) if self._slots is not None else {}),
         )
 
     # -- what prefill says
@@ -321,6 +328,8 @@ class Decode:
         request.stop_watching()
         self._recorder.record("committed", request.name, request.attempt, fingerprints=self._fingerprints(request))
         self.cache.publish(request.tickets, request.keys, committed=True)
+        if request.reserved and self._slots is not None:
+            request.first_token = self._slots.first_token(request)
         if request.reserved:
             self._mail.send("complete", PREFILL, request.name, request.attempt)
         if request.pulled and self._pulls is not None:
@@ -359,6 +368,8 @@ class Decode:
         pages = [ticket.page for ticket in request.tickets]
         logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.kv, pages)
         token = int(logits.argmax())
+        if index == 0 and request.first_token is not None:
+            token = request.first_token
         request.tokens.append(token)
         if len(request.tokens) == request.new_tokens:
             self._end(request, "finished", tokens=request.tokens)
@@ -405,6 +416,8 @@ class Decode:
         if request.pulled and self._pulls is not None:
             self._pulls.ended(request)
         self.cache.release(request.tickets, kind)
+        if self._slots is not None:
+            self._slots.release(request)
         self._admit()
 
     def _fail(self, request: Live, why: str) -> None:
@@ -426,4 +439,5 @@ class Decode:
             "grants": self.ledger.outstanding,
             "references": self.ledger.referenced,
             "local work": self.work.waiting,
+            "slots": self._slots.taken if self._slots is not None else 0,
         }

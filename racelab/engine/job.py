@@ -21,6 +21,8 @@ class Job:
     first_page: int
     """of the prompt; decode has those before it"""
     pages: list[tuple[int, int]]
+    slot: tuple[int, int] | None = None
+    """decode's metadata slot for it, and its address"""
     sources: list[Ticket] = field(default_factory=list)
     next_chunk: int = 0
     outstanding: dict[Handle, int] = field(default_factory=dict)

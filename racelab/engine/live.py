@@ -39,6 +39,10 @@ class Live:
     pulled: bool = False
     """decode reads its pages from prefill itself (racelab.engine.pull)"""
     tokens: list[int] = field(default_factory=list)
+    slot: int | None = None
+    """its metadata slot, where decode has such"""
+    first_token: int | None = None
+    """what prefill wrote there"""
     committed: bool = False
     ended: str | None = None
     last_read: list[Fingerprint] = field(default_factory=list)

@@ -25,6 +25,7 @@ from racelab.engine.ledger import Ledger
 from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
+from racelab.engine.slots import Metadata
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
@@ -53,11 +54,13 @@ class Prefill:
         clock: VirtualClock,
         transport: Transport,
         soon: Callable[[Callable[[], None]], None],
+        metadata: Metadata | None = None,
     ) -> None:
         self.ledger = Ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.work = LocalWork(recorder)
         own = (shape, recorder, guards, pool, mail, clock, self.ledger, transport.segment)
         self.sources = Sources(*own, self._release)
+        self._metadata = metadata
         self._shape = shape
         self._recorder = recorder
         self._guards = guards
@@ -109,7 +112,8 @@ class Prefill:
         job = self._by_write[first.write]
         for write in completion.writes:
             del self._by_write[write.identity.write]
-            self._note_write_done(job, write.source_page, ok, completion.batch)
+            if write.source_page is not None:
+                self._note_write_done(job, write.source_page, ok, completion.batch)
         job.outstanding[handle] -= len(completion.writes)
         if not ok:
             job.failed.add(handle)
@@ -139,6 +143,7 @@ class Prefill:
             regions=body["regions"],
             first_page=body["first_page"],
             pages=[(page, gen) for page, gen in body["pages"]],
+            slot=tuple(body["slot"]) if "slot" in body else None,
         )
         limit = self._shape.prefill_token_limit
         if limit is not None and len(job.prompt) > limit:
@@ -155,7 +160,8 @@ class Prefill:
     def _admit(self) -> None:
         while self._waiting:
             job = self._waiting[0]
-            needs = -(-job.transferred // self._shape.page_tokens)
+            computed = job.transferred + (job.slot is not None)  # for the first token, the last of the prompt too
+            needs = -(-computed // self._shape.page_tokens)
             sources = self.ledger.take(needs, job.request, job.attempt)
             if sources is None:
                 self._recorder.record("queued", job.request, job.attempt, needs=needs, free=len(self.ledger.free))
@@ -231,6 +237,17 @@ class Prefill:
             for write in writes:
                 self._by_write[write.identity.write] = job
             self._transport.post(job.segment, writes)
+        if job.slot is not None and end == job.transferred:
+            self._post_metadata(job, chunk)
+
+    def _post_metadata(self, job: Job, chunk: int) -> None:
+        """The first token, as a part of the last chunk."""
+        assert self._metadata is not None
+        self._writes += 1
+        write = self._metadata.write(job, chunk, f"w{self._recorder.incarnation}-{self._writes}")
+        job.outstanding[chunk, 0] += 1
+        self._by_write[write.identity.write] = job
+        self._transport.post(job.segment, [write])
 
     def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
         self._writes += 1

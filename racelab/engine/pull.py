@@ -163,7 +163,7 @@ class Pulls:
         pull.outstanding -= len(completion.writes)
         for read in completion.writes:
             del self._by_read[read.identity.write]
-            if ok:
+            if ok and read.identity.page is not None:
                 self._arrived(pull, read.identity.page, completion.batch)
         live = pull.live
         if live.ended is not None:

@@ -88,6 +88,8 @@ def _looks(history: History) -> Iterator[str]:
             taken |= {(event.instance, page): event.data.get("generations_from", 0) for page in event.data["free"]}
         elif event.kind == "page-private":
             taken[place] = event.gen
+        elif "slot" in event.data:
+            continue
         elif event.gen != taken.get(place, 0):
             yield f"{number(event)} sees page {event.page} gen {event.gen}; the page is at gen {taken.get(place, 0)}"
         elif "write" in event.data and event.data["write"] in writes:

@@ -89,6 +89,14 @@ KINDS: dict[str, Kind] = {
     "sent": Kind("a control message is published", ("id", "type", "to")),
     "received": Kind("a control message arrived", ("id", "type", "from")),
     "ignored": Kind("a control message had no effect", ("id", "type", "why")),
+    # metadata slots
+    "slot-region": Kind("memory registered with the transport: the metadata slots", ("address", "bytes", "slots")),
+    "slot-taken": Kind("an admitted request has a metadata slot", ("slot",)),
+    "slot-freed": Kind("the request that had the slot has ended", ("slot",)),
+    "slot-read": Kind(
+        "the request takes its first token from its slot, written for `owner`",
+        ("slot", "token", "owner", "owner_attempt"),
+    ),
     # requests
     "submitted": Kind("the client's request arrived", ("prompt_tokens", "new_tokens")),
     "forwarded": Kind(

@@ -139,6 +139,8 @@ class Writes:
                 data["bytes"],
                 data["fingerprint"],
             )
+        self.slots = [write for write in self.by_id.values() if "slot" in write.posted.data]
+        """those of metadata, which go to no page: `iter` leaves them out"""
         for event in history.by_kind["completed"]:
             for identity in event.data["writes"]:
                 write = self.by_id.get(identity)
@@ -165,7 +167,9 @@ class Writes:
         return ghosts
 
     def __iter__(self) -> Iterator[Write]:
-        return iter(self.by_id.values())
+        if not self.slots:
+            return iter(self.by_id.values())
+        return (write for write in self.by_id.values() if "slot" not in write.posted.data)
 
     def __len__(self) -> int:
         return len(self.by_id)

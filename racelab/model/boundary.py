@@ -26,7 +26,7 @@ ASIDE = frozenset(
         *("run-started", "phase", "step", "step-done", "blocked", "gave-up", "died"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
-        *("work-held", "work-released", "work-done"),
+        *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),
         *("rails", "registration", "queue-pair", "work-request"),
         *("stopped", "continued", "killed", "restarted", "unregistered"),
     }

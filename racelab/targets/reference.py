@@ -25,6 +25,7 @@ from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
 from racelab.engine.prompts import prompt
 from racelab.engine.reference import Reference
+from racelab.engine.slots import Metadata, SlotMemory, Slots
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.scenario import Lab
@@ -74,6 +75,7 @@ class Instance:
         self.bus: Bus | None = None
         self.engine: Prefill | Decode | None = None
         self._pools: dict[tuple[int, int, int, int], PagePool] = {}
+        self._slots: SlotMemory | None = None
         self._models: dict[int, Transformer] = {}
         self._pool: PagePool | None = None
         self._polling = False
@@ -217,10 +219,16 @@ class Instance:
         self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens, lab.ranks)
         pool.refill(epoch)
         self.transport.forget_lanes()
-        self.transport.register((pool.address(block), pool.block_bytes) for block in range(len(pool.blocks)))
+        slots = self._slots_for(lab)
+        regions = [(pool.address(block), pool.block_bytes) for block in range(len(pool.blocks))]
+        self.transport.register([*regions, (slots.address(0), slots.size)] if slots is not None else regions)
         pool.check_memory()
         self.engine = self._build(
-            lab, pool, guarded(guards, self.recorder), GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND
+            lab,
+            pool,
+            slots,
+            guarded(guards, self.recorder),
+            GLUE_FAULTS[glue_fault] if glue_fault is not None else SOUND,
         )
         self.engine.ledger.gen = [generations_from] * pages
         free = list(reversed(self.engine.ledger.free))
@@ -236,17 +244,27 @@ class Instance:
             **shares,
         )
         pool.record_regions(self.recorder)
+        if slots is not None:
+            self.recorder.record("slot-region", address=slots.address(0), bytes=slots.size, slots=slots.count)
         return {"address_0": pool.address(0)}
 
-    def _build(self, lab: Lab, pool: PagePool, guards: Guards, glue: Glue) -> Prefill | Decode:
+    def _build(
+        self, lab: Lab, pool: PagePool, slots: SlotMemory | None, guards: Guards, glue: Glue
+    ) -> Prefill | Decode:
         assert self.bus is not None, "the bus is joined before the first run"
         self.bus.qos = lab.control_qos
         model = self._model_for(lab.layers)
         mail = Mail(self.recorder, self.bus.send)
         if self.role == "prefill":
-            return Prefill(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
-        own = (lab, self.recorder, guards, pool, model, mail, self.clock, self.transport.segment, self._soon, glue)
-        return Decode(*own, transport=self.transport if lab.transfer == "pull" else None)
+            metadata = Metadata(slots, pool, model) if slots is not None else None
+            own = (lab, self.recorder, guards, pool, model, mail, self.clock, self.transport, self._soon)
+            return Prefill(*own, metadata)
+        given = Slots(slots, self.recorder, guards) if slots is not None else None
+        return Decode(
+            *(lab, self.recorder, guards, pool, model, mail, self.clock, self.transport.segment, self._soon, glue),
+            transport=self.transport if lab.transfer == "pull" else None,
+            slots=given,
+        )
 
     def _model_for(self, layers: int) -> Transformer:
         if layers not in self._models:
@@ -258,6 +276,16 @@ class Instance:
         if key not in self._pools:
             self._pools[key] = PagePool(pages, layers, page_tokens, self._home.memory, ranks=ranks)
         return self._pools[key]
+
+    def _slots_for(self, lab: Lab) -> SlotMemory | None:
+        """Decode's metadata slots, or prefill's sources of what it writes there: a page each."""
+        if lab.metadata_slots is None:
+            return None
+        count = lab.metadata_slots if self.role == "decode" else lab.prefill_pages
+        if self._slots is None or self._slots.count != count:
+            self._slots = SlotMemory(count, self._home.memory)
+        self._slots.clear()
+        return self._slots
 
     def arm_work(self, hold: str, match: dict[str, Any], count: int) -> None:
         """Stop the next `count` pieces of local work that agree with `match`."""
@@ -307,6 +335,11 @@ class Instance:
         assert self._pool is not None
         assert self.engine is not None
         for where in ranges:
+            if "slot" in where:
+                assert self._slots is not None
+                seen = self._slots.fingerprint(where["slot"])
+                self.recorder.record("look", layer=None, fingerprint=seen, why=why, **where)
+                continue
             page = where.pop("page")
             seen = self._pool.fingerprint(page, where["layer"], where["start"], where["end"])
             gen = self.engine.ledger.gen[page]

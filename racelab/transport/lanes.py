@@ -39,9 +39,9 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     request: str
     attempt: int
     chunk: int
-    layer: int
-    page: int
-    gen: int
+    layer: int | None
+    page: int | None
+    gen: int | None
     address: int
     bytes: int
     start: int = 0
@@ -49,6 +49,8 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     op: str = "write"
     source: int = 0
     block: int | None = None
+    slot: int | None = None
+    """of metadata, which goes to a slot of the receiver's and to no page: `layer`, `page` and `gen` are null"""
 
     @property
     def peer_address(self) -> int:
@@ -57,7 +59,9 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of(self) -> dict[str, int]:
-        """Whose share of a layer it is, for events; empty where a layer has one."""
+        """Whose share of a layer it is, or which slot, for events; empty where a layer has one share."""
+        if self.slot is not None:
+            return {"slot": self.slot}
         return {} if self.block is None else {"rank": self.rank or 0, "block": self.block}
 
 

@@ -45,7 +45,7 @@ class Write:
 
     identity: WriteIdentity
     source_address: int
-    source_page: int
+    source_page: int | None
     fingerprint: str
     chunks: str | None = None
     """the fingerprints of its chunks (racelab.evidence.fingerprint)"""

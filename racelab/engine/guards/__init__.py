@@ -18,6 +18,7 @@ from racelab.engine.guards.local_work import AdvertisePages, PostUncomputed
 from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
 from racelab.engine.guards.policies import ALL_GUARDS, GUARDS, POLICIES
 from racelab.engine.guards.publishing import PublishPages
+from racelab.engine.guards.slots import UseSlot
 from racelab.engine.guards.transfer import AcknowledgeAbort, CommitTransfer, PostChunk
 from racelab.evidence.recorder import Recorder
 
@@ -51,5 +52,6 @@ __all__ = [
     "Question",
     "SkipNotice",
     "Ticket",
+    "UseSlot",
     "guarded",
 ]

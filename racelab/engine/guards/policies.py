@@ -12,6 +12,7 @@ from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
 from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeGrant
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
 from racelab.engine.guards.publishing import PublishAfterCommit
+from racelab.engine.guards.slots import SlotCarriesOwner
 from racelab.engine.guards.transfer import AckWhenDrained, CommitWhenWhole, LengthsAgree, StopPostingOnAbort
 
 _LEDGER: tuple[type[Guard], ...] = (
@@ -30,6 +31,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     ReferenceNamesGeneration,
     RenewLease,
     EveryHandleStopped,
+    SlotCarriesOwner,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
