@@ -160,9 +160,7 @@ class Duet:
         self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append, metadata)  # type: ignore[arg-type]
         more: dict[str, Any] = {"transport": self.reads} if self.lab.transfer == "pull" else {}
         more |= {"slots": slots} if slots is not None else {}
-        self.decode = build(
-            *sides["decode"], "segment", self._work.append, **more, **({"slots": slots} if slots is not None else {})
-        )
+        self.decode = build(*sides["decode"], "segment", self._work.append, **more)
         self.conductor.record("run-started", run=1, seed=0, guards=self.guards)
         self.conductor.record("phase", phase="schedule")
 
