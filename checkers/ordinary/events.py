@@ -15,6 +15,9 @@ Row = tuple[int, int, int, int, int, str]
 """page, gen, layer, start, end, fingerprint"""
 
 
+State = Literal["FREE", "PRIVATE", "SHARED", "DRAINING", "QUARANTINED", "DUP"]
+
+
 class Record(msgspec.Struct, forbid_unknown_fields=True, gc=False, kw_only=True, tag_field="kind"):
     """What every event has."""
 
@@ -42,6 +45,7 @@ class PoolData(Data):
     free: Raw
     pattern: Raw = Raw()
     generations_from: int = 0
+    blocks: int | None = None
 
 
 class Pool(Record, tag="pool"):
@@ -59,7 +63,7 @@ class Region(Record, tag="region"):
 
 
 class MoveData(Data):
-    from_: str = msgspec.field(name="from")
+    from_: State = msgspec.field(name="from")
     why: str = ""
     key: str = ""
     of: Raw = Raw()
@@ -99,7 +103,7 @@ class Granted(Record, tag="granted"):
 
 
 class ClosedData(Data):
-    evidence: str
+    evidence: Literal["completions", "acknowledged"]
     by: str
 
 

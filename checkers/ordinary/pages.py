@@ -11,7 +11,6 @@ from collections import defaultdict
 import msgspec
 
 from checkers.granted_writes import NIC
-from checkers.ledger_view import STOP_EVIDENCE
 from checkers.ordinary import events as seen
 
 Reader = tuple[str | None, int | None]
@@ -110,8 +109,8 @@ class Pages:
         self._relied_on: set[str] = set()
 
     def pool(self, event: seen.Pool) -> None:
-        """Once for each instance."""
-        if event.instance in self.pools:
+        """Once for each instance, of one rank."""
+        if event.instance in self.pools or event.data.blocks not in (None, event.data.layers):
             raise Extraordinary
         self.pools[event.instance] = event.data
         self.memory.page_bytes[event.instance] = event.data.page_bytes
@@ -285,18 +284,21 @@ class Pages:
     def close(self, event: seen.Closed, reader: Reader) -> None:
         """Stop evidence that is true: every write under every grant of the page has arrived."""
         page = self.alive(event)
-        if page.owner != reader or not page.grants or event.data.evidence not in STOP_EVIDENCE:
+        if page.owner != reader or not page.grants:
             raise Extraordinary
         page.closed = True
-        for grant in page.grants:
-            writes = page.sent if grant.to == NIC else page.content.values()
-            for sending in writes:
-                if not self.arrived(sending, event.instance):
-                    raise Extraordinary
-            if event.data.evidence == "acknowledged":
-                self._check_acknowledged(event, list(writes))
-            elif grant.bytes and len({sending.layer for sending in writes}) < self.pools[event.instance].layers:
+        instance, heard = event.instance, self._heard[event.instance]
+        writes = page.sent if page.grants[0].to == NIC else list(page.content.values())
+        layers = set()
+        for sending in writes:
+            known = sending.done if sending.instance == instance else heard.get(sending.instance, 0)
+            if not 0 < sending.done <= known:
                 raise Extraordinary
+            layers.add(sending.layer)
+        if event.data.evidence == "acknowledged":
+            self._check_acknowledged(event, writes)
+        elif page.granted and len(layers) < self.pools[instance].layers:
+            raise Extraordinary
 
     def _check_acknowledged(self, event: seen.Closed, writes: list[Sending]) -> None:
         told = self._acknowledged.get(event.data.by)

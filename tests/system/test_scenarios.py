@@ -37,9 +37,7 @@ def wanted(request: pytest.FixtureRequest) -> Scenario:
 
 
 @pytest.mark.parametrize("policy", ["eager", "ledger"])
-def test_the_verdict_is_what_the_scenario_says(
-    bench: Workbench, wanted: Scenario, policy: str, tmp_path: Path
-) -> None:
+def test_the_verdict_is_what_the_scenario_says(bench: Workbench, wanted: Scenario, policy: str, tmp_path: Path) -> None:
     """And the history alone gives it again."""
     if policy not in wanted.expected:
         pytest.skip("it says nothing of this policy")
