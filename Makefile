@@ -43,6 +43,7 @@ $(VENV)/.run: pyproject.toml $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
+	$(PYTHON) setup/system_libraries.py --tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA),tlc,frames,dev]'
 	touch $@
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racelab import delays
+from racelab.documents import nearest
 from racelab.process_steps import Condition
 from racelab.steps import (
     Abort,
@@ -23,6 +24,7 @@ from racelab.steps import (
     Submit,
     verb,
 )
+from racelab.transport.messages import TYPES
 
 
 def problems(step: Step, hold: Armed | None) -> Iterator[str]:
@@ -70,6 +72,9 @@ def _arming(step: Armed) -> Iterator[str]:
         yield f"only a write can be a {step.action}; a message can be held, dropped, delayed and duplicated"
     if isinstance(step, Hold) and step.payload is not None and step.message is not None:
         yield "only a write has a payload that can change: a message leaves as it was sent"
+    if step.message is not None and step.message.type not in TYPES:
+        near = nearest(step.message.type, list(TYPES))
+        yield f"no engine sends a message of type {step.message.type!r}{near}"
     if step.action == "ghost" and step.payload not in (None, "at-hold"):
         yield "a ghost's bytes are in the network: its payload is that of the hold"
     if step.payload == "reread" and step.mechanism != "retransmission":

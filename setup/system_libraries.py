@@ -1,7 +1,8 @@
 """Checks the system libraries that Mooncake's wheels load, before anything is installed.
 
 Names each missing one with the Debian package that brings it. As root on a machine with apt-get it
-installs them, unless RACELAB_NO_APT is set. Standard library only.
+installs them, unless RACELAB_NO_APT is set. With `--tests` it adds what some tests need and skip without,
+and is content if that cannot be had. Standard library only.
 """
 
 import ctypes
@@ -11,6 +12,9 @@ import subprocess
 import sys
 
 LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4"}
+FOR_TESTS = {"mosquitto": "mosquitto"}
+"""Programs, with the package of each."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 LOCK_TIMEOUT_S = 120
 
 
@@ -25,6 +29,23 @@ def missing() -> dict[str, str]:
     return absent
 
 
+def may_install() -> bool:
+    """Whether packages are ours to install here."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None and not os.environ.get("RACELAB_NO_APT")
+
+
+def add_for_tests() -> None:
+    """Install what only tests want, if that is possible; they say what they skip."""
+    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
+    wanted = [package for program, package in FOR_TESTS.items() if shutil.which(program, path=path) is None]
+    if wanted and may_install():
+        print(f"installing {', '.join(wanted)} for the tests (RACELAB_NO_APT=1 to do it yourself)", flush=True)
+        try:
+            install(wanted)
+        except subprocess.CalledProcessError as error:
+            print(f"apt-get ended with code {error.returncode}; some tests will be skipped", file=sys.stderr)
+
+
 def install(packages: list[str]) -> None:
     """Install Debian packages, waiting for another package manager if one is at work."""
     apt = ["apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT_S}"]
@@ -36,7 +57,9 @@ def install(packages: list[str]) -> None:
 def main() -> int:
     """0 when everything is there, 1 with a message when something is missing."""
     absent = missing()
-    if absent and os.geteuid() == 0 and shutil.which("apt-get") and not os.environ.get("RACELAB_NO_APT"):
+    if "--tests" in sys.argv[1:]:
+        add_for_tests()
+    if absent and may_install():
         print(f"installing {', '.join(absent.values())} for Mooncake (RACELAB_NO_APT=1 to do it yourself)", flush=True)
         try:
             install(list(absent.values()))

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
+from mosquitto import is_here, start_mosquitto
 
 from racelab import scenario
-from racelab.assembly import Order, Workbench
+from racelab.assembly import Order, Workbench, open_workbench
 from racelab.errors import UsageError
 from racelab.evidence import history
+from racelab.lab.cluster import load
 from racelab.model.replay import Replay
+from racelab.targets import target
 
 HEAD = """\
 scenario: small
@@ -190,3 +194,22 @@ def test_what_no_gate_here_can_do_is_refused_before_the_run(bench: Workbench, st
     wanted = scenario.loads(HEAD.format(qos=0) + steps + "\n- submit: r1\n")
     with pytest.raises(UsageError, match=what):
         bench.play(Order(wanted, "ledger"))
+
+
+def test_another_broker_by_its_address(bench: Workbench, tmp_path: Path) -> None:
+    """Mosquitto repeats, keeps back and delivers through the gate like the embedded one."""
+    if not is_here():
+        pytest.skip("mosquitto is not installed: on Debian and Ubuntu, `apt-get install mosquitto`")
+    bench.close()  # Ray is one to a process
+    broker = start_mosquitto()
+    try:
+        cluster = msgspec.structs.replace(load("local"), broker=broker.address)
+        with open_workbench(cluster, target("reference"), tmp_path) as there:
+            for name in ("duplicate at QoS 1", "reorder of messages on one topic"):
+                case = CASES[name]
+                wanted = scenario.loads(HEAD.format(qos=case.qos, transfer=case.transfer) + case.steps)
+                verdict = there.play(Order(wanted, "ledger")).verdict
+                assert {each.state for each in verdict.injections} == {"confirmed"}
+                assert (verdict.verdict, verdict.label[:9]) == ("not-reproduced", case.label[:9]), verdict.why
+    finally:
+        broker.close()
