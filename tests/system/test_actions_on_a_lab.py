@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from racelab import scenario
 from racelab.assembly import Order, Workbench, open_workbench
 from racelab.errors import UsageError
 from racelab.evidence import history
+from racelab.evidence.certificates import certify
 from racelab.lab.cluster import load
 from racelab.model.replay import Replay
 from racelab.targets import target
@@ -213,3 +215,43 @@ def test_another_broker_by_its_address(bench: Workbench, tmp_path: Path) -> None
                 assert (verdict.verdict, verdict.label[:9]) == ("not-reproduced", case.label[:9]), verdict.why
     finally:
         broker.close()
+
+
+def without(found: history.History, kind: str) -> None:
+    """The history less one event of a kind, as a gate that did not do it would have left it."""
+    found.events.remove(found.by_kind[kind][-1])
+
+
+def hurried(found: history.History, kind: str) -> None:
+    """What was delayed went on at once."""
+    held = found.by_kind["held"][0]
+    next(event for event in found.by_kind[kind] if event.data["what"] == held.data["what"]).mono_ns = held.mono_ns
+
+
+def forward(found: history.History, kind: str) -> None:
+    """What was to go in the other order went in that in which it had stopped."""
+    first, *_, last = found.by_kind[kind]
+    first.data, last.data = last.data, first.data
+
+
+@pytest.mark.parametrize(
+    ("name", "tamper", "kind", "what"),
+    [
+        ("pass", without, "landed", "did not land"),
+        ("delay", hurried, "released", "waited 0.000 ms"),
+        ("delay", without, "delivered", "never went on"),
+        ("duplicate at QoS 1", without, "delivered", "neither went on nor was lost"),
+        ("a completion that comes after the time-out", without, "told", "was never told"),
+        ("a completion that comes after the time-out", without, "landed", "before it had landed"),
+        ("reorder", forward, "released", "and went on as"),
+    ],
+)
+def test_what_a_gate_did_not_do_is_a_mismatch(
+    bench: Workbench, name: str, tamper: Callable[[history.History, str], None], kind: str, what: str
+) -> None:
+    wanted = scenario.loads(HEAD.format(qos=CASES[name].qos, transfer="push") + CASES[name].steps)
+    played = bench.play(Order(wanted, "ledger")).history
+    tamper(played, kind)
+    certificates = certify(history.History(played.header, played.events))
+    assert "mismatch" in {each.state for each in certificates}
+    assert any(what in why for each in certificates for why in each.why), [each.why for each in certificates]
