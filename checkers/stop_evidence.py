@@ -72,16 +72,20 @@ class Claims:
         late = next((write for write in writes if write.landing_after(closed, self.history.causality)), None)
         if late is not None and late.fate == "landed":
             return Claim(false=f"{about} is false: write {late.id} landed after it ({number(late.lower)})")
-        layers = {
-            event.data["layer"]
-            for event in self.history.by_kind["unregistered"]
-            if event.instance == closed.instance and event.seq < closed.seq
-        }
-        if closed.data["evidence"] == "deregistered" and len(layers) < self._blocks.count(life.instance):
-            return Claim(false=f"{about} is false: {len(layers)} of its layers were unregistered before it")
+        left = self._addresses("region", closed) - self._addresses("unregistered", closed)
+        if closed.data["evidence"] == "deregistered" and left:
+            return Claim(false=f"{about} is false: {len(left)} region(s) were registered still")
         if closed.data["evidence"] != "deregistered" and not self._was_reset(closed):
             return Claim(doubt=f"{about}: no reset of a queue pair of {closed.instance} is known before it")
         return _STANDS
+
+    def _addresses(self, kind: str, before: Event) -> set[int]:
+        """The regions of the process that claims, as events of `kind` before its claim name them."""
+        return {
+            event.data["address"]
+            for event in self.history.by_kind[kind]
+            if (event.instance, event.incarnation) == (before.instance, before.incarnation) and event.seq < before.seq
+        }
 
     def _was_reset(self, closed: Event) -> bool:
         before = self.history.causality.before

@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any
 
 from injectors import entry, tally
-from injectors.wire_book import ACTIONS, GATE, Book
+from injectors.wire_book import ACTIONS, Book
 from injectors.wire_relay import Relay
 from racelab.gates import Injector, Mechanism
 from racelab.transport.lanes import acknowledge, read_announcement
@@ -143,12 +143,19 @@ class Door:
 
 
 class Gate:
-    """The listeners, one thread each, and one thread for every connection to them."""
+    """The listeners, one thread each, and one thread for every connection to them.
 
-    def __init__(self, speaker: entry.Speaker, targets: list[entry.Address], host: str, port: int) -> None:
+    `relay` is what serves a data connection; an injector of its own can put another one in its place.
+    """
+
+    relay: type[Relay] = Relay
+
+    def __init__(
+        self, speaker: entry.Speaker, targets: list[entry.Address], host: str, port: int = 0, name: str = INJECTOR.name
+    ) -> None:
         self.recorder = speaker.recorder
         self.host = host
-        self.book = Book(speaker.recorder, speaker.urgently)
+        self.book = Book(speaker.recorder, speaker.urgently, name)
         self.doors = [Door(target, host, 0 if number else port) for number, target in enumerate(targets)]
         self._announcements = entry.listen(host)
         self._lock = threading.Lock()
@@ -181,7 +188,7 @@ class Gate:
     # -- one thread a connection
 
     def _relay(self, door: Door, writer: socket.socket) -> None:
-        relay = Relay(self.book, self.recorder, writer, door.connect())
+        relay = self.relay(self.book, self.recorder, writer, door.connect())
         with self._lock:
             self._relays.add(relay)
         relay.run()
@@ -222,7 +229,7 @@ class Gate:
             total = tally.add(self._gone, *(relay.counts() for relay in self._relays))
         counts = dict(zip(tally.NAMES, total, strict=True))
         counts |= {"unannounced": self.book.unannounced, "ambiguous": self.book.ambiguous}
-        self.recorder.record("counted", gate=GATE, counts=counts)
+        self.recorder.record("counted", gate=self.book.gate, counts=counts)
         return counts
 
 
@@ -249,9 +256,9 @@ def _serve(connection: socket.socket, serve: Callable[[socket.socket], None]) ->
             print(f"wire gate: a connection ended: {error}", file=sys.stderr, flush=True)
 
 
-def main() -> None:
-    """Parse the arguments, connect, and serve until the conductor is gone."""
-    arguments = entry.parser("injectors.wire", INJECTOR.means)
+def serve(injector: Injector, gate: type[Gate] = Gate) -> None:
+    """Be the process of such a gate: parse the arguments, connect, and serve until the conductor is gone."""
+    arguments = entry.parser(injector.module, injector.means)
     arguments.add_argument(
         "--target",
         type=entry.address,
@@ -262,11 +269,16 @@ def main() -> None:
     )
     options: argparse.Namespace = arguments.parse_args()
     speaker = entry.Speaker(options.instance)
-    gate = Gate(speaker, options.target, options.host, options.port)
-    link = speaker.connect(options.hub, gate.facts)
-    gate.start()
-    link.serve(gate.handlers())
-    gate.close()
+    standing = gate(speaker, options.target, options.host, options.port, injector.name)
+    link = speaker.connect(options.hub, standing.facts)
+    standing.start()
+    link.serve(standing.handlers())
+    standing.close()
+
+
+def main() -> None:
+    """The wire gate's own process."""
+    serve(INJECTOR)
 
 
 if __name__ == "__main__":

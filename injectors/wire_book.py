@@ -15,14 +15,21 @@ from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import Lanes, WriteIdentity
 
-GATE = "wire"
 ACTIONS = (*STOPS, LOSES_COMPLETION, PASSES)
+READ_ACTIONS = ("hold", "fail", "delay", PASSES)
+"""The answer to a read is its data and its completion in one: neither comes without the other."""
 
 
 class Book:
     """Shared by all threads of the gate, under one lock."""
 
-    def __init__(self, recorder: Recorder, urgently: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        urgently: Callable[[], AbstractContextManager[None]] = nullcontext,
+        gate: str = "wire",
+    ) -> None:
+        self.gate = gate
         self._recorder = recorder
         self._urgently = urgently
         self._lock = threading.Lock()
@@ -48,16 +55,17 @@ class Book:
 
         What was announced before stays as it was: direct, or wanted by an older rule.
         """
-        asks = payload == "at-release" and match.get("op") == "read"
-        if action not in ACTIONS or not (payload == "at-hold" or asks):
-            raise LabError(f"the wire gate knows no {action!r} with payload {payload!r}")
+        reads = match.get("op") == "read"
+        payloads = ("at-hold", "at-release") if reads else ("at-hold",)
+        if action not in (READ_ACTIONS if reads else ACTIONS) or payload not in payloads:
+            raise LabError(f"the {self.gate} gate knows no {action!r} with payload {payload!r}")
         with self._lock:
             if hold in self._holds and self._holds[hold].queue:
                 raise LabError(f"hold {hold!r} still holds writes of before")
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
             self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None, payload)
-            self._recorder.record("armed", hold=hold, gate=GATE, match=dict(match), count=count)
+            self._recorder.record("armed", hold=hold, gate=self.gate, match=dict(match), count=count)
 
     def release(
         self, hold: str, corrupt: int | None = None, tear: int | None = None, order: str | None = None
@@ -128,7 +136,7 @@ class Book:
 
     def _close(self, hold: str) -> Hold:
         if hold not in self._holds:
-            raise LabError(f"no hold {hold!r} at the wire gate; armed here: {', '.join(self._holds) or 'none'}")
+            raise LabError(f"no hold {hold!r} at the {self.gate} gate; armed here: {', '.join(self._holds) or 'none'}")
         self._lanes.disarm(hold)
         self._holds[hold].open = False
         return self._holds[hold]
@@ -174,7 +182,9 @@ class Book:
 
     def _open_hold(self, announced: Announced) -> Hold | None:
         hold = self._holds.get(announced.hold or "")
-        return hold if hold is not None and hold.open else None
+        if hold is None or not hold.open or (announced.identity.op == "read" and hold.action not in READ_ACTIONS):
+            return None
+        return hold
 
     def keeps_question(self, announced: Announced) -> bool:
         """Whether this read is to stop before its target has been asked for its bytes."""

@@ -15,7 +15,7 @@ from racelab.errors import UsageError
 from racelab.gates import Injector
 from racelab.lab.cluster import Cluster
 from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
-from racelab.steps import Kill, ProcessStep, Stop
+from racelab.steps import Kill, ProcessStep, Stop, Unregister
 from racelab.targets.target import Target
 
 CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}
@@ -63,6 +63,8 @@ def _named(hold: Armed, gate: Injector) -> str:
 
 
 def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
+    if isinstance(step, Unregister):  # the instance does it itself
+        return {"gate": step.instance, "stage": "registration", "payload": ""}
     acting = next((injector for injector in injectors if injector.subject == "process"), None)
     if acting is None:
         raise UsageError("no installed injector acts on processes", next="racelab list injectors")

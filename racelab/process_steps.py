@@ -13,8 +13,8 @@ FREEZE = "frozen-process"
 CRASH = "crash"
 """The mechanisms of a stop and of a kill if a scenario names none (injectors/process.py has them)."""
 
-_FROM = {"stop": "running", "continue": "stopped", "restart": "dead"}
-_TO = {"stop": "stopped", "continue": "running", "kill": "dead", "restart": "running"}
+_FROM = {"stop": "running", "continue": "stopped", "restart": "dead", "unregister": "running"}
+_TO = {"stop": "stopped", "continue": "running", "kill": "dead", "restart": "running", "unregister": "running"}
 
 
 class Condition:

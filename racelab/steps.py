@@ -8,6 +8,7 @@
     expect                     a claim about the state at this point
     stop / continue            a process of the lab stalls, and goes on
     kill / restart             it dies, and another takes its place at the same address
+    unregister                 its memory is not registered with the transport any more
 
 racelab/scenario.py reads them from YAML and checks them; docs/scenarios.md lists them.
 """
@@ -245,8 +246,14 @@ class Restart(_Step, frozen=True, kw_only=True, rename="kebab", tag="restart"):
     instance: str
 
 
+class Unregister(_Step, frozen=True, kw_only=True, rename="kebab", tag="unregister"):
+    """An instance takes its memory back from the transport, whatever is under way to it, and keeps using it."""
+
+    instance: str
+
+
 Arming = Hold | Pass | Delay | Duplicate
-ProcessStep = Stop | Continue | Kill | Restart
+ProcessStep = Stop | Continue | Kill | Restart | Unregister
 Step = Submit | Abort | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
 
 _KINDS: tuple[type[Step], ...] = (
@@ -254,7 +261,7 @@ _KINDS: tuple[type[Step], ...] = (
     *(Hold, Pass, Delay, Duplicate),
     *(Release, Drop, Reset),
     *(Await, Expect),
-    *(Stop, Continue, Kill, Restart),
+    *(Stop, Continue, Kill, Restart, Unregister),
 )
 VERBS: dict[str, type[Step]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 
@@ -285,6 +292,8 @@ def read_aloud(step: Step) -> str:
             return f"submit {step.request} with the reference of {of}"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
+        case Unregister():
+            return f"unregister the memory of {step.instance}"
         case Stop() | Continue() | Kill() | Restart():
             return f"{verb(step)} {step.instance}"
         case Release(corrupt=int() as offset):

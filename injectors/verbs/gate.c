@@ -112,6 +112,12 @@ static void give_up(struct request *request) {
     }
 }
 
+/* Counted before the device has them: it may carry them out, and have it known, before this thread runs again. */
+static void count_posted(uint64_t requests, uint64_t bytes) {
+    __atomic_add_fetch(&posted_requests, requests, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&posted_bytes, bytes, __ATOMIC_RELAXED);
+}
+
 /* Hand the first request of the queue to the device. If the device does not take it, its process is told by a
  * completion, or by the code if it is in the middle of posting this very request (`fresh`). */
 static int ring(struct pair *pair, const struct request *fresh) {
@@ -122,12 +128,10 @@ static int ring(struct pair *pair, const struct request *fresh) {
     request->wr.send_flags |= IBV_SEND_SIGNALED;
     append(&pair->flying, request); /* before the post: another thread may poll at once, and waits for the lock */
     say(request, DOORBELL, IBV_WC_SUCCESS);
+    count_posted(1, request->bytes);
     int code = origin_of(pair->qp->context)->post(pair->qp, &request->wr, &bad);
-    if (!code) {
-        __atomic_add_fetch(&posted_requests, 1, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&posted_bytes, request->bytes, __ATOMIC_RELAXED);
-        return 0;
-    }
+    if (!code) return 0;
+    count_posted(-1ull, -request->bytes);
     take(&pair->flying, request);
     say(request, FLUSHED, IBV_WC_WR_FLUSH_ERR);
     int returned = request == fresh;
@@ -160,9 +164,9 @@ static int post_slowly(struct pair *pair, struct ibv_qp *qp, struct ibv_send_wr 
     if (!pair || (!watch && !pair->watched)) {
         struct ibv_send_wr one = *wr, *bad;
         one.next = NULL;
+        count_posted(1, size);
         int code = origin_of(qp->context)->post(qp, &one, &bad);
-        if (!code) __atomic_add_fetch(&posted_requests, 1, __ATOMIC_RELAXED);
-        if (!code) __atomic_add_fetch(&posted_bytes, size, __ATOMIC_RELAXED);
+        if (code) count_posted(-1ull, -size);
         return code;
     }
     if (watch) {
@@ -178,10 +182,10 @@ static int post_slowly(struct pair *pair, struct ibv_qp *qp, struct ibv_send_wr 
 static int gate_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     if (!__atomic_load_n(&busy, __ATOMIC_ACQUIRE)) {
         uint64_t requests = 0, bytes = 0;
+        for (struct ibv_send_wr *one = wr; one; one = one->next) requests++, bytes += size_of(one);
+        count_posted(requests, bytes);
         int code = origin_of(qp->context)->post(qp, wr, bad);
-        for (; wr && (!code || wr != *bad); wr = wr->next) requests++, bytes += size_of(wr);
-        __atomic_add_fetch(&posted_requests, requests, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&posted_bytes, bytes, __ATOMIC_RELAXED);
+        for (struct ibv_send_wr *one = code ? *bad : NULL; one; one = one->next) count_posted(-1ull, -size_of(one));
         return code;
     }
     int code = 0;

@@ -196,7 +196,7 @@ class Gate:
         self.processes.named(write.sender).command(
             Kind.WATCH,
             watch=write.watch,
-            address=write.identity.address,
+            address=write.identity.peer_address,
             size=write.identity.bytes,
             state=action,
             number=payload,

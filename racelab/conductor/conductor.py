@@ -41,10 +41,10 @@ from racelab.scenario import (
     read_aloud,
     verb,
 )
-from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop
+from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister
 
 AWAIT_BOUND_S = 20.0
-_ACTS = (Submit, Abort, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart)
+_ACTS = (Submit, Abort, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
 WAITS = "decode is stopped, and takes it when it goes on"
@@ -141,6 +141,7 @@ class Conductor:
         self._pass_time(self.scenario.bound_ms)
         for name in list(self.crew.dead):
             self.crew.restart(name, AFTERWARDS)
+        self.crew.register_again()
         self._phase("probe")
         self._submit(PROBE, probe_request(self.scenario))
         self._settle()
@@ -207,7 +208,7 @@ class Conductor:
                 return self._await(step)
             case Expect():
                 return self._claim(step)
-            case Stop() | Continue() | Kill() | Restart():
+            case Stop() | Continue() | Kill() | Restart() | Unregister():
                 return self._act_on_process(step, next(self._faults))
 
     def _submit(self, name: str, request: Request, reference_of: str | None = None) -> Outcome:
@@ -380,6 +381,8 @@ class Conductor:
                 return _met(by, f"{name} is dead" + ("" if by.data["idle"] else "; what it did last is not reported"))
             case Restart():
                 return _met(self.crew.restart(name, fault), f"{name} is there again, at the same address")
+            case Unregister():
+                return _met(self.crew.unregister(name, fault), f"the transport knows no memory of {name} any more")
 
     def _go_on(self, name: str, fault: str) -> Outcome:
         """Continue a process, and see what was let go meanwhile arrive."""

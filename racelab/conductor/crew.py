@@ -44,6 +44,7 @@ class Crew:
         self.dead: dict[str, Event] = {}
         """by name, the death"""
         self.replaced: set[str] = set()
+        self.unregistered: set[str] = set()
 
     @property
     def answering(self) -> list[str]:
@@ -144,8 +145,20 @@ class Crew:
         self._lab.tell_of_replacement([other for other in self.answering if other != name], segment)
         self._lab.begin(name, numbers_from=self._witness.known(name), generations_from=apart)
         del self.dead[name]
+        self.unregistered.discard(name)
         self.replaced.add(name)
         return by
+
+    def unregister(self, name: str, fault: str) -> Event:
+        """The transport knows an instance's memory no more; the last of the events that say so."""
+        self._hub.call(name, "unregister", fault=fault)
+        self.unregistered.add(name)
+        return self._witness.of("unregistered")[-1]
+
+    def register_again(self) -> None:
+        """What was taken back is registered anew: the schedule is over."""
+        for name in self.unregistered & set(self.answering):
+            self._hub.call(name, "register")
 
     def _is_idle(self, name: str) -> bool:
         """Whether an instance has reported all that it did, and nothing is on its way to it: nobody has work of

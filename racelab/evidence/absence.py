@@ -6,11 +6,12 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write
-from racelab.steps import Continue, Kill
+from racelab.steps import Continue, Kill, Unregister
 
 
 def lost_with_its_process(history: History, end: Event, write: Write | None) -> bool:
-    """Whether a thing was lost because the schedule had killed whom it was for, or whose it was."""
+    """Whether a thing was lost because the schedule had killed whom it was for, or whose it was, or had taken
+    away the registration of where it was to go."""
     if end.kind not in ("unlanded", "dropped"):
         return False
     if write is None:
@@ -19,7 +20,7 @@ def lost_with_its_process(history: History, end: Event, write: Write | None) -> 
     else:
         concerned = {write.posted.instance} if "fenced" in end.data else _receivers(history)
     return any(
-        isinstance(issued.step, Kill) and issued.step.instance in concerned and issued.issued.hlc < end.hlc
+        isinstance(issued.step, Kill | Unregister) and issued.step.instance in concerned and issued.issued.hlc < end.hlc
         for issued in history.derived(Schedule).steps
     )
 

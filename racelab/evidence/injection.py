@@ -38,6 +38,7 @@ Action = Literal[
     "continue",
     "kill",
     "restart",
+    "unregister",
 ]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
 

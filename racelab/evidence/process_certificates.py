@@ -1,4 +1,4 @@
-"""Certificates of what a schedule does to processes: stop, continue, kill, restart.
+"""Certificates of what a schedule does to processes: stop, continue, kill, restart, and their memory: unregister.
 
 Such a fault is `confirmed` if the injector's own event says that it took effect (every thread in state T, the
 process gone, a new one at the same address), that event lies between the step and its end, and nothing of
@@ -16,9 +16,15 @@ from racelab.evidence.injection import Certificate, State
 from racelab.evidence.labels import process_label
 from racelab.evidence.naming import number, when_ms
 from racelab.evidence.schedule import Issued, Schedule
-from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, verb
+from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister, verb
 
-_EVENTS = {"stop": "stopped", "continue": "continued", "kill": "killed", "restart": "restarted"}
+_EVENTS = {
+    "stop": "stopped",
+    "continue": "continued",
+    "kill": "killed",
+    "restart": "restarted",
+    "unregister": "unregistered",
+}
 _SIGNALS = {"stop": "SIGSTOP", "continue": "SIGCONT", "kill": "SIGKILL"}
 SIGKILL = 9
 
@@ -31,7 +37,7 @@ def certify_processes(history: History) -> list[Certificate]:
 def _certificate(history: History, fault: str, step: ProcessStep) -> Certificate:
     schedule = history.derived(Schedule)
     issued = next((one for one in schedule.steps if one.step is step), None)
-    found = [event for event in history.by_kind[_EVENTS[verb(step)]] if event.data["fault"] == fault]
+    found = [event for event in history.by_kind[_EVENTS[verb(step)]] if event.data.get("fault") == fault]
     wrong: list[str] = []
     missing: list[str] = []
     state: State = "not-reached"
@@ -39,6 +45,8 @@ def _certificate(history: History, fault: str, step: ProcessStep) -> Certificate
         for event in found:
             wrong += _contradictions(history, step, event)
             missing += _unordered(history, issued, event)
+        if isinstance(step, Unregister):
+            wrong += _regions_left(history, step, found)
         if not found:
             missing.append(f"nothing says that {step.instance} was {_EVENTS[verb(step)]}")
         state = "mismatch" if wrong else "inconclusive" if missing else "confirmed"
@@ -47,7 +55,7 @@ def _certificate(history: History, fault: str, step: ProcessStep) -> Certificate
         id=fault,
         gate=str(mechanism.get("gate", "process")),
         stage=str(mechanism.get("stage", "")),
-        action=verb(step),  # type: ignore[arg-type]  # the four verbs are actions
+        action=verb(step),  # type: ignore[arg-type]  # these verbs are actions
         payload="",
         state=state,
         requested=_requested(step, mechanism),
@@ -98,8 +106,16 @@ def _contradictions(history: History, step: ProcessStep, event: Event) -> list[s
             data = event.data
             wrong = [] if data["segment"] == data["was_segment"] else [f"{name} is at {data['segment']} now"]
             return wrong + ([f"{name} is the same process as before"] if data["pid"] == data["was_pid"] else [])
-        case Continue():
+        case Continue() | Unregister():
             return []
+
+
+def _regions_left(history: History, step: Unregister, found: list[Event]) -> list[str]:
+    taken = {event.data["address"] for event in found}
+    incarnation = max((event.incarnation for event in found), default=0)
+    regions = (event for event in history.by_kind["region"] if event.instance == step.instance)
+    left = {event.data["address"] for event in regions if event.incarnation == incarnation} - taken
+    return [f"{len(left)} region(s) stay registered"] if left else []
 
 
 def _ends(later: Event, event: Event) -> bool:

@@ -25,6 +25,9 @@ MACHINES = {"softroce": "kernel verbs on rdma_rxe, a software NIC in a VM: no RD
 """What carries the transfers of a cluster with a machine of its own, as every result says it."""
 
 
+BUILT_IN = "injectors."
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where one instance goes: Ray `resources`, the `host` that its transport binds, a NIC, environment."""
 
@@ -74,6 +77,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             UsageError: the cluster names a gate that has no place here.
         """
         here = [each for each in injectors if each.serves(self.transport, self.machine)]
+        here.sort(key=lambda each: not each.module.startswith(BUILT_IN))  # what is installed beside is to be named
         write_gates = [each.name for each in here if each.subject == "write"]
         wanted = self.write_gate or next(
             (each.name for each in here if each.subject == "write" and not each.machines), ""

@@ -76,6 +76,7 @@ class Instance:
         self.engine: Prefill | Decode | None = None
         self._pools: dict[tuple[int, int, int, int], PagePool] = {}
         self._slots: SlotMemory | None = None
+        self._in_use: SlotMemory | None = None
         self._models: dict[int, Transformer] = {}
         self._pool: PagePool | None = None
         self._polling = False
@@ -96,6 +97,8 @@ class Instance:
             "dissect": self.dissect,
             "sync": self.sync,
             "timers": self.timers,
+            "register": self.register,
+            "unregister": self.unregister,
             "quiesce": self.quiesce,
         }
 
@@ -219,9 +222,8 @@ class Instance:
         self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens, lab.ranks)
         pool.refill(epoch)
         self.transport.forget_lanes()
-        slots = self._slots_for(lab)
-        regions = [(pool.address(block), pool.block_bytes) for block in range(len(pool.blocks))]
-        self.transport.register([*regions, (slots.address(0), slots.size)] if slots is not None else regions)
+        self._in_use = slots = self._slots_for(lab)
+        self.register()
         pool.check_memory()
         self.engine = self._build(
             lab,
@@ -360,6 +362,22 @@ class Instance:
         if self.bus.failed:
             raise RuntimeError(self.bus.failed)
         return {"busy": self.engine.busy or not self.bus.idle, "next_due_ms": self.clock.next_due_ms()}
+
+    def register(self) -> None:
+        """Have the transport know the pool's memory, and that of the metadata slots."""
+        pool, slots = self._pool, self._in_use
+        assert pool is not None
+        regions = [(pool.address(block), pool.block_bytes) for block in range(len(pool.blocks))]
+        self.transport.register([*regions, (slots.address(0), slots.size)] if slots is not None else regions)
+
+    def unregister(self, fault: str) -> None:
+        """Take the pool's memory back from the transport, whatever is under way to it."""
+        pool = self._pool
+        assert pool is not None
+        self.transport.unregister()
+        for block in range(len(pool.blocks)):
+            about: dict[str, Any] = {"fault": fault, "peer": self.role, "bytes": pool.block_bytes}
+            self.recorder.record("unregistered", address=pool.address(block), **about)
 
     def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:
         """How many timers have fired, and when those fall due that do so within so long, or until then."""

@@ -81,8 +81,14 @@ def down(name: str, *, purge: bool = False) -> dict[str, Any]:
 
 
 def _shown(of: Machine) -> dict[str, Any]:
-    with Supervisor(of) as supervisor:
-        facts = supervisor.ask("facts")
+    try:
+        with Supervisor(of) as supervisor:
+            facts = supervisor.ask("facts")
+    except LabError as error:
+        raise LabError(
+            f"{NAME} runs as process {of.pid} and does not answer ({error.what}): it is still booting, or broken",
+            next=f"wait for it, or racelab cluster down {NAME}",
+        ) from None
     return {
         "cluster": NAME,
         "up": True,

@@ -118,18 +118,20 @@ def boot(image: Image, accelerator: Accelerator, say: Say, bound_s: float | None
             env=os.environ | variables,
             start_new_session=True,
         )
+    machine = Machine(
+        pid=process.pid,
+        started=_start_of(process.pid) or 0,
+        port=port,
+        accelerator=accelerator,
+        kernel=image.manifest.kernel,
+        python=sys.executable,
+        boot_s=0.0,
+    )
     try:
+        _write(machine)  # before it is ready: whatever becomes of this process, `down` finds that one
         _wait_until_ready(process, say, bound_s or BOOT_BOUND_S[accelerator], accelerator)
-        machine = Machine(
-            pid=process.pid,
-            started=_start_of(process.pid) or 0,
-            port=port,
-            accelerator=accelerator,
-            kernel=image.manifest.kernel,
-            python=sys.executable,
-            boot_s=round(time.monotonic() - began, 1),
-        )
-        (folder() / _STATE).write_bytes(msgspec.json.encode(machine))
+        machine = msgspec.structs.replace(machine, boot_s=round(time.monotonic() - began, 1))
+        _write(machine)
     except BaseException:
         process.kill()
         process.wait()
@@ -149,6 +151,10 @@ def end(machine: Machine) -> None:
     if machine.alive:
         raise LabError(f"{NAME}'s process {machine.pid} does not end")
     shutil.rmtree(folder(), ignore_errors=True)
+
+
+def _write(machine: Machine) -> None:
+    (folder() / _STATE).write_bytes(msgspec.json.encode(machine))
 
 
 def _arguments(image: Image, accelerator: Accelerator, port: int, token: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -90,8 +89,3 @@ def test_what_no_real_device_does_is_refused() -> None:
     cluster = load("softroce")
     with pytest.raises(UsageError, match="ghost"):
         check_mechanisms(wanted("ghost-write-after-retry"), cluster.gates(injectors()))
-
-
-def test_fewer_retries_are_labelled(tmp_path: Path) -> None:
-    assert load("softroce-retry-3").shortened == ["retry_cnt 7 -> 3"]
-    assert load("softroce").shortened == []

@@ -74,7 +74,7 @@ class Peer:
         return handle
 
     def submit_reads(self, segment: str, starts: list[int], addresses: list[int], sizes: list[int]) -> list[int]:
-        """Submit each read on a handle of its own: a batch of one."""
+        """Submit each read on a handle of its own."""
         reads = zip(starts, addresses, sizes, strict=True)
         return [
             self.engine.batch_transfer_async_read(segment, [self.base + start], [address], [size])
@@ -133,7 +133,7 @@ class Peer:
         return sum(connection.info.acked for connection in connections(port) or [])
 
     def serve(self) -> None:
-        commands = "fill peek announce submit submit_reads submit_batch status finish write read acked"
+        commands = "fill peek announce submit submit_batch submit_reads status finish write read acked"
         commands += " map unregister unmap peek_at write_and_notify notified"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 

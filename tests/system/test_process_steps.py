@@ -143,6 +143,18 @@ def test_a_stopped_process_that_reports_is_a_mismatch(bench: Workbench) -> None:
     assert "stop-prefill is not confirmed: prefill is in state S" in verdict.why
 
 
+def test_memory_that_was_unregistered_refuses_what_comes_later(bench: Workbench) -> None:
+    steps = """
+  - unregister: decode
+  - release: w1
+  - await: {event: failed, request: r1}
+"""
+    played = bench.play(Order(wanted("unregistered", HELD + steps), "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    assert states(played.verdict) == {"w1": "confirmed", "unregister-decode": "confirmed"}
+    assert {event.data["code"] for event in played.history.by_kind["unlanded"]} == {1}
+
+
 @pytest.mark.parametrize(("policy", "verdict"), [("eager", "reproduced"), ("ledger", "prevented")])
 def test_on_a_real_clock_timers_fire_by_themselves(bench: Workbench, policy: str, verdict: str) -> None:
     steps = """

@@ -209,3 +209,84 @@ def test_an_action_that_it_does_not_know_is_refused(rig: Rig) -> None:
         rig.do("arm", hold="h", match={}, count=1, action="vanish")
     with pytest.raises(LabError, match="payload 'reread'"):
         rig.do("arm", hold="h", match={}, count=1, payload="reread")
+
+
+# -- reads
+
+
+def read(rig: Rig, pages: list[int]) -> list[int]:
+    """Announce and submit reads of these pages of the target into the same pages here."""
+    base = rig.hub.peers["writer"].facts["base"]
+    whose = {"request": "r1", "attempt": 1, "chunk": 0, "layer": 0, "gen": 3, "op": "read", "bytes": PAGE}
+    reads = [
+        whose | {"write": f"d{page}", "page": page, "address": base + page * PAGE, "source": rig.base + page * PAGE}
+        for page in pages
+    ]
+    rig.writer("announce", address=rig.gate["announce"], writes=reads)
+    handles: list[int] = rig.writer(
+        "submit_reads",
+        segment=rig.gate["segment"],
+        starts=[page * PAGE for page in pages],
+        addresses=[rig.base + page * PAGE for page in pages],
+        sizes=[PAGE] * len(pages),
+    )
+    return handles
+
+
+@pytest.mark.parametrize(("payload", "carries"), [("at-hold", 0), ("at-release", 0xBB)])
+def test_a_held_read_brings_what_was_there_when_its_target_was_read(rig: Rig, payload: str, carries: int) -> None:
+    rig.do("arm", hold="h", match={"request": "r1", "op": "read"}, count=2, payload=payload)
+    handles = read(rig, [0, 1])
+    rig.await_events("held", 2)
+    assert rig.writer("peek", start=0, size=2 * PAGE) == [0xA1]
+    rig.hub.call("target", "fill", start=0, size=2 * PAGE, value=0xBB)
+    assert sorted(rig.do("release", hold="h")) == ["d0", "d1"]
+    assert rig.finish(handles) == {1}
+    rig.await_events("delivered", 2)
+    assert rig.writer("peek", start=0, size=2 * PAGE) == [carries]
+    assert_counts_agree(rig)
+
+
+def test_a_dropped_read_fails_and_brings_nothing(rig: Rig) -> None:
+    rig.do("arm", hold="h", match={"op": "read"}, count=1)
+    handles = read(rig, [0])
+    rig.await_events("held", 1)
+    assert rig.do("drop", hold="h") == ["d0"]
+    assert rig.finish(handles) == {-1}
+    assert rig.writer("peek", start=0, size=PAGE) == [0xA1]
+    assert rig.finish(read(rig, [1])) == {1}
+    assert rig.writer("peek", start=PAGE, size=PAGE) == [0]
+
+
+def test_reads_and_writes_of_one_range_are_told_apart(rig: Rig) -> None:
+    rig.do("arm", hold="h", match={"op": "read", "page": 0}, count=1)
+    rig.announce([0])
+    handles = read(rig, [0])
+    rig.await_events("held", 1)
+    places = {"sources": [0], "addresses": [rig.base], "sizes": [PAGE]}
+    assert rig.finish(rig.writer("submit", segment=rig.gate["segment"], **places)) == {1}
+    assert rig.whats("held") == ["d0"]
+    assert rig.do("count")["ambiguous"] == 0
+    rig.do("release", hold="h")
+    assert rig.finish(handles) == {1}
+
+
+def test_reads_pass_are_delayed_and_fail(rig: Rig) -> None:
+    rig.do("arm", hold="p", match={"op": "read", "page": 0}, count=0, action="pass")
+    rig.do("arm", hold="d", match={"op": "read", "page": 1}, count=0, action="delay", ms={"constant": 5})
+    rig.do("arm", hold="f", match={"op": "read", "page": 2}, count=0, action="fail")
+    assert rig.finish(read(rig, [0])) == {1}
+    assert rig.finish(read(rig, [1])) == {1}
+    assert rig.finish(read(rig, [2])) == {-1}
+    rig.await_events("dropped", 1)
+    assert [(kind, what) for kind, what in story(rig) if what in ("d0", "d1", "d2")] == [
+        *[("passed", "d0"), ("delivered", "d0")],
+        *[("held", "d1"), ("released", "d1"), ("delivered", "d1")],
+        *[("held", "d2"), ("dropped", "d2")],
+    ]
+
+
+def test_what_a_read_cannot_be_is_refused(rig: Rig) -> None:
+    for action in ("ghost", "lose-completion"):
+        with pytest.raises(LabError, match=f"knows no '{action}'"):
+            rig.do("arm", hold="h", match={"op": "read"}, count=1, action=action)

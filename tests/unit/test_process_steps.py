@@ -36,6 +36,7 @@ def test_they_read_aloud_and_dump_as_they_were_written() -> None:
         (["restart: prefill"], "restart: prefill is running, and must be dead"),
         (["kill: decode", "kill: decode"], "decode is dead already"),
         (["kill: decode", "submit: r1"], "decode is dead here: restart it first"),
+        (["kill: decode", "unregister: decode"], "unregister: decode is dead, and must be running"),
         (["stop: decode", "stop: decode"], "stop: decode is stopped, and must be running"),
         (
             ["stop: prefill", "hold: {id: w1, write: {request: r1}}"],
