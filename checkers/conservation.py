@@ -117,9 +117,20 @@ class _Judge:
                         f"{instance} at rest counts {states.get(state, 0)} pages {state}; "
                         f"its transitions leave {seen[state]}",
                     )
+            if not event.data["leftovers"].get("requests"):
+                self._orphans(event)
             for name, count in event.data["leftovers"].items():
                 if count:
                     self.found(event, f"{instance} at rest has {count} {name} left")
+
+    def _orphans(self, event: Event) -> None:
+        """Pages of requests, at rest, when no request is left that could ever give them back."""
+        for life in self.ledger:
+            if life.instance == event.instance and life.ended is None and life.state in ("PRIVATE", "DUP"):
+                what = (
+                    f"page {life.page} gen {life.gen} is {life.state} of {life.owner} at rest, and no request is left"
+                )
+                self.absent(event, what, life)
 
     def _states_seen(self, instance: str, pages: int) -> Counter[str]:
         seen: Counter[str] = Counter()

@@ -5,6 +5,7 @@ Receipt alone changes nothing. A message of attempt a is a trespass if
 - it is a `written` that the receiver neither ignored nor let a guard refuse while another attempt
   of the request was live and a was not: the chunk is then counted for the other attempt;
 - what follows its receipt, before the next message, is the end of another attempt of the request;
+- it is named as that on whose word another attempt, of this request or another, was committed or ended;
 - it is named as stop evidence for a grant of another attempt.
 """
 
@@ -21,6 +22,8 @@ from racelab.evidence.result import Finding
 
 SPEC = "isolation"
 
+_ON_WHOSE_WORD = {"attempt-ended": "ends", "failed": "ends", "committed": "commits"}
+
 _KINDS = ("admitted", "accepted", "attempt-ended", "received", "refused", "ignored", *TERMINAL_KINDS)
 
 
@@ -35,7 +38,7 @@ class _Side:
 
 def trespasses(history: History) -> list[Finding]:
     """Findings of grade `reached`, one a message."""
-    return [_finding(history, *item) for item in _obeyed(history) + _credited(history)]
+    return [_finding(history, *item) for item in _obeyed(history) + _taken_for(history) + _credited(history)]
 
 
 def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
@@ -56,7 +59,7 @@ def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
                 if side.latest is not None and _same_attempt(side.latest, event):
                     side.suspect = None
             case _:
-                if event.kind == "attempt-ended" and side.latest is not None and _other_attempt(side.latest, event):
+                if _ends_unnamed(event) and side.latest is not None and _other_attempt(side.latest, event):
                     found.append((side.latest, event, f"ends {attempt_name(event.request, event.attempt)}"))
                 if side.live.get(event.request) == event.attempt:
                     del side.live[event.request]
@@ -83,6 +86,23 @@ def _suspicion(side: _Side, event: Event) -> str | None:
     if event.data["type"] != "written" or live is None or live == event.attempt:
         return None
     return f"is obeyed while {attempt_name(event.request, live)} is live"
+
+
+def _ends_unnamed(event: Event) -> bool:
+    """Whether prefill is done with an attempt and does not say on whose word."""
+    return event.kind == "attempt-ended" and "by" not in event.data
+
+
+def _taken_for(history: History) -> list[tuple[Event, Event | None, str]]:
+    """Messages on whose word another attempt was committed or ended."""
+    received = {(event.instance, event.data["id"]): event for event in history.by_kind["received"]}
+    found: list[tuple[Event, Event | None, str]] = []
+    for kind, what in _ON_WHOSE_WORD.items():
+        for event in history.by_kind[kind]:
+            message = received.get((event.instance, event.data.get("by")))
+            if message is not None and not _same_attempt(message, event):
+                found.append((message, event, f"{what} {attempt_name(event.request, event.attempt)}"))
+    return found
 
 
 def _credited(history: History) -> list[tuple[Event, Event | None, str]]:

@@ -22,6 +22,7 @@ from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
 
 SPEC = "finality"
+AFTERWARDS = "ended only with what the conductor did for the probe request"
 
 
 def check(history: History) -> SpecResult:
@@ -86,6 +87,8 @@ class _Judge:
             if took > bound_ms:
                 what = f"{_who(submitted)} ended after {took:,} ms, more than {bound_ms:,}"
                 self._found(submitted, terminal[0], what)
+            elif self._probed(terminal[0]) and not self._probed(submitted):
+                self._found(submitted, terminal[0], f"{_who(submitted)} was stuck after the drain, and {AFTERWARDS}")
             if len(terminal) > 1:
                 kinds = " and ".join(event.kind for event in terminal)
                 self._found(terminal[0], terminal[1], f"{_who(submitted)} ended twice: {kinds}")
@@ -94,6 +97,11 @@ class _Judge:
                 terminal = ends.get((event.request, event.attempt), [])
                 if terminal and terminal[0].instance == event.instance and terminal[0].seq < event.seq:
                     self._found(terminal[0], event, f"{_who(event)} goes on ({kind}) after it {terminal[0].kind}")
+
+    def _probed(self, event: Event) -> bool:
+        """Whether an event is of the time after the drain."""
+        probes = [phase for phase in self.history.by_kind["phase"] if phase.data["phase"] == "probe"]
+        return bool(probes) and event.hlc > probes[0].hlc
 
     def _died(self, event: Event) -> bool:
         """Whether what waits went with the process that had it: its client sees the connection end."""

@@ -84,6 +84,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """prefill writes into decode's pages, or decode reads prefill's"""
     lease_ms: int = 5_000
     """how long prefill keeps source pages to be pulled, from their reference or its last renewal"""
+    router: bool = False
+    """a router sends each request to prefill and to decode; else decode passes it on"""
+    bootstrap_timeout_ms: int = 300_000
+    """how long prefill keeps a router's request without decode's pages (SGLang:
+    SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT, 300 s)"""
     prefix_cache: bool = False
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     metadata_slots: int | None = None

@@ -71,17 +71,20 @@ class Submit(_Step, frozen=True, kw_only=True, rename="kebab", tag="submit"):
     """The client sends a request; submitting an ended one again is its next attempt.
 
     Where transfers are pulled it goes to prefill first, and to decode with the reference that comes back. With
-    `reference_of` it goes to decode at once, with the reference that was made for that request.
+    `reference_of` it goes to decode at once, with the reference that was made for that request. `transfer_id` is an
+    id that the client, or its router, gives the transfer.
     """
 
     request: str
     reference_of: str | None = None
+    transfer_id: str | int | None = None
 
 
 class Abort(_Step, frozen=True, kw_only=True, rename="kebab", tag="abort"):
-    """The client gives up on a request."""
+    """The client gives up on a request, and says so `at` decode, or a router at prefill too or instead."""
 
     request: str
+    at: Literal["decode", "prefill", "both"] = "decode"
 
 
 class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
@@ -290,6 +293,10 @@ def read_aloud(step: Step) -> str:
             return f"advance the clock by {step.ms:,} ms"
         case Submit(reference_of=str() as of):
             return f"submit {step.request} with the reference of {of}"
+        case Submit(transfer_id=str() | int() as transfer):
+            return f"submit {step.request} with transfer id {transfer}"
+        case Abort(at="prefill" | "both" as where):
+            return f"abort {step.request} at {where}"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
         case Unregister():

@@ -123,6 +123,8 @@ class Duet:
         self.clock = VirtualClock()
         self.stop_tokens: dict[str, int] = {}
         """by request; what `stop-at` amounts to"""
+        self.transfers: dict[str, str] = {}
+        """by request, the transfer id that its client gives it"""
         self.lose: Callable[[Message], bool] = lambda message: False
         """which messages never arrive"""
         self.computing = False
@@ -178,8 +180,12 @@ class Duet:
                 self._attempts[name] = self._attempts.get(name, 0) + 1
                 attempt = self._attempts[name]
                 self.prefill.submit(name, attempt, self._prompt(name), request.new_tokens, request.timeout_ms)
-            else:
-                self.decode.submit(name, self._prompt(name), request.new_tokens, *self._more(name))
+                continue
+            transfer = self.transfers.get(name)
+            more = self._more(name)
+            attempt = self.decode.submit(name, self._prompt(name), request.new_tokens, *more, transfer=transfer)
+            if self.lab.router:
+                self.prefill.offer(name, attempt, self._prompt(name), transfer)
 
     def _prompt(self, name: str) -> list[int]:
         request = self.requests[name]

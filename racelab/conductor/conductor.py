@@ -139,11 +139,11 @@ class Conductor:
         self._phase("drain")
         self._settle()
         self._pass_time(self.scenario.bound_ms)
-        for name in list(self.crew.dead):
-            self.crew.restart(name, AFTERWARDS)
-        self.crew.register_again()
         self._phase("probe")
-        self._submit(PROBE, probe_request(self.scenario))
+        for name in list(self.crew.dead):
+            self._restart(name, AFTERWARDS)
+        self.crew.register_again()
+        self._send_in(PROBE, probe_request(self.scenario))
         self._settle()
         if not self.witness.ended(PROBE):  # starved, by quarantine say: its own time-out ends it
             self._pass_time(self.scenario.lab.request_timeout_ms or self.scenario.bound_ms)
@@ -189,11 +189,9 @@ class Conductor:
     def _do(self, step: Step) -> Outcome:
         match step:
             case Submit():
-                return self._submit(step.request, self.scenario.requests[step.request], step.reference_of)
+                return self._submit(step)
             case Abort():
-                name = self.router.has(step.request) if self.router is not None else "decode"
-                taken = self.crew.ask(name, "abort", name=step.request)
-                return Outcome("met", f"{name} took the abort" if taken else WAITS)
+                return self._abort(step)
             case Advance():
                 return self._advance(step.ms)
             case Armed():
@@ -211,9 +209,14 @@ class Conductor:
             case Stop() | Continue() | Kill() | Restart() | Unregister():
                 return self._act_on_process(step, next(self._faults))
 
-    def _submit(self, name: str, request: Request, reference_of: str | None = None) -> Outcome:
+    def _submit(self, step: Submit) -> Outcome:
+        name, request = step.request, self.scenario.requests[step.request]
         if not self.witness.ended(name):
             return Outcome("failed", f"claim: {name} is being served already")
+        return self._send_in(name, request, step)
+
+    def _send_in(self, name: str, request: Request, step: Submit | None = None) -> Outcome:
+        """A client sends a request, as the step says if there is one."""
         sizes: dict[str, Any] = {"prompt_tokens": request.prompt_tokens, "new_tokens": request.new_tokens}
         if request.prefix is not None:
             sizes |= {"prefix": request.prefix, "prefix_tokens": request.prefix_tokens}
@@ -223,6 +226,7 @@ class Conductor:
             sizes["stop_token"] = self.solo[name][request.stop_at]
         attempt = self.witness.attempts(name) + 1
         sizes["salt"] = request.salt or name
+        reference_of = step.reference_of if step is not None else None
         if self.router is not None and reference_of is None:
             taken = self.router.submit(name, attempt, sizes)
             return Outcome("met", f"prefill took it as attempt {attempt}" if taken else WAITS)
@@ -231,10 +235,21 @@ class Conductor:
             if presented is None:
                 return Outcome("failed", f"claim: no reference was made for {reference_of}")
             return Outcome("met", f"decode took it as attempt {attempt}" if presented else WAITS)
-        if "decode" in self.crew.replaced:
+        if step is not None and step.transfer_id is not None:
+            sizes["transfer"] = str(step.transfer_id)
+        if "decode" in self.crew.replaced or self.scenario.lab.router:
             sizes["attempt"] = attempt
         taken = self.crew.ask("decode", "submit", name=name, **sizes)
+        if self.scenario.lab.router:
+            self.crew.ask("prefill", "submit", name=name, **sizes)
         return Outcome("met", f"decode took it as attempt {attempt}" if taken else WAITS)
+
+    def _abort(self, step: Abort) -> Outcome:
+        """A client gives up: at whoever has its request, or where the step says."""
+        has = self.router.has(step.request) if self.router is not None else "decode"
+        asked = {"prefill": ("prefill",), "decode": (has,), "both": ("prefill", "decode")}[step.at]
+        taken = [self.crew.ask(name, "abort", name=step.request) for name in asked]
+        return Outcome("met", f"{' and '.join(asked)} took the abort" if all(taken) else WAITS)
 
     def _route(self) -> bool:
         """Take on to decode what prefill has answered."""
@@ -380,9 +395,20 @@ class Conductor:
                 by = self.crew.kill(name, fault)
                 return _met(by, f"{name} is dead" + ("" if by.data["idle"] else "; what it did last is not reported"))
             case Restart():
-                return _met(self.crew.restart(name, fault), f"{name} is there again, at the same address")
+                return self._restart(name, fault)
             case Unregister():
                 return _met(self.crew.unregister(name, fault), f"the transport knows no memory of {name} any more")
+
+    def _restart(self, name: str, fault: str) -> Outcome:
+        """Another process takes a dead one's place, and greets its peer: that has arrived unless a gate holds it."""
+        by = self.crew.restart(name, fault)
+        greetings = {event.data["id"] for event in self.witness.of("sent") if event.data["type"] == "hello"}
+        self._wait(
+            lambda: by if not greetings & self.witness.flight.under_way else None,
+            f"the greeting of {name} to arrive",
+            at_rest_ends=False,
+        )
+        return _met(by, f"{name} is there again, at the same address")
 
     def _go_on(self, name: str, fault: str) -> Outcome:
         """Continue a process, and see what was let go meanwhile arrive."""

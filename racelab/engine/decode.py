@@ -26,13 +26,15 @@ from racelab.engine.guards import (
     CommitTransfer,
     Guards,
     KeepWaiting,
+    RegisterTransfer,
+    SendUnregistered,
     SkipNotice,
     Ticket,
 )
 from racelab.engine.handles import Handles
 from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
-from racelab.engine.mail import Mail
+from racelab.engine.mail import NOBODY, Mail
 from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
@@ -72,6 +74,8 @@ class Decode:
         self.ledger = glue.ledger(pool.pages, recorder, guards, clock, shape.drain_timeout_ms, self._admit)
         self.cache = glue.cache(self.ledger, guards, recorder, pool)
         self.work = LocalWork(recorder)
+        self.registrations = LocalWork(recorder)
+        """of transfers: done by a thread of their own, and no part of the stream"""
         self._zero_fill = ZeroFill(self.work, guards, pool)
         self._slots = slots
         self._shape = shape
@@ -85,6 +89,8 @@ class Decode:
         self._soon = soon
         self._requests: dict[str, Live] = {}
         self._attempts: dict[tuple[str, int], Live] = {}
+        self._transfers: dict[str, Live] = {}
+        """by transfer id, whose it is now; a request without one of its own goes by its name"""
         self._queue: list[Live] = []
         self._running: list[Live] = []
         self._step_due = False
@@ -92,6 +98,10 @@ class Decode:
         if transport is not None:
             own = (shape, recorder, guards, pool, mail, clock, self.ledger, transport)
             self._pulls = Pulls(*own, self._enqueue, self._commit, self._fail)
+
+    def greet(self) -> None:
+        """Tell prefill that this decode has taken another one's place."""
+        self._mail.send("hello", PREFILL, NOBODY, 0)
 
     # -- the client
 
@@ -104,9 +114,10 @@ class Decode:
         stop_token: int | None = None,
         attempt: int | None = None,
         reference: Reference | None = None,
+        transfer: str | None = None,
     ) -> int:
         """A request arrives; returns its attempt, counted from 1 for each name unless the client counts.
-        `timeout_ms` is its own time-out.
+        `timeout_ms` is its own time-out, `transfer` an id that the client chose for the transfer.
 
         With a `reference` its KV is pulled; one that was made for this `attempt` says when the client submitted it.
         """
@@ -126,6 +137,7 @@ class Decode:
             timer=None,
             submitted_ms=since_ms,
             stop_token=stop_token,
+            transfer=transfer,
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
         patience_ms = timeout_ms or self._shape.request_timeout_ms
@@ -136,7 +148,10 @@ class Decode:
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         kind = "forwarded" if forwarded else "submitted"
         self._recorder.record(kind, name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
-        if reference is None:
+        refusal = self._claim_id(request)
+        if refusal is not None:
+            self._fail(request, refusal)
+        elif reference is None:
             self._enqueue(request)
         else:
             assert self._pulls is not None, "the lab pushes"
@@ -147,6 +162,18 @@ class Decode:
     def _enqueue(self, request: Live) -> None:
         self._queue.append(request)
         self._admit()
+
+    def _claim_id(self, request: Live) -> str | None:
+        """Let news of a transfer id find this request from now on; why not, if a guard is against it."""
+        room = request.transfer or request.name
+        holder = self._transfers.get(room)
+        if holder is not None and holder.ended is None:
+            held_by = f"{holder.name} attempt {holder.attempt}"
+            about = (request.name, request.attempt, None, None, "admitted")
+            if self._guards.refuse(RegisterTransfer(*about, transfer=room, held_by=held_by)):
+                return f"its transfer id {room} is in use"
+        self._transfers[room] = request
+        return None
 
     def abort(self, name: str) -> None:
         """The client gives up; harmless if the request has ended."""
@@ -182,12 +209,30 @@ class Decode:
         shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
         self._recorder.record("admitted", request.name, request.attempt, tickets=shown, **hits)
         if self._shape.zero_fill and self._zero_fill.must_wait(request):
-            self.work.behind(lambda: self._fill(request) if request.ended is None else None)
+            self.work.behind(lambda: self._ask(request))
+        else:
+            self._ask(request)
+
+    def _ask(self, request: Live) -> None:
+        """Register its transfer, and have its pages filled: not before that is done, if a guard says so."""
+        if self._registers_late(request):
+            self.registrations.behind(lambda: self._fill(request))
         else:
             self._fill(request)
 
+    def _registers_late(self, request: Live) -> bool:
+        """Make its transfer known to whoever takes news of it; whether it has to be before it is asked for."""
+        about = (request.name, request.attempt)
+        self.registrations.add("register", request.register, of=[about])
+        if request.registered:
+            return False
+        question = SendUnregistered(*about, None, None, "sent", queued=self.registrations.waiting)
+        return self._guards.refuse(question) is not None
+
     def _fill(self, request: Live) -> None:
         """Have those pages filled that do not hold the request's prompt yet."""
+        if request.ended is not None:
+            return
         shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
         granted = -(-request.transferred // self._shape.page_tokens)
         for index in range(request.hits, granted):
@@ -216,6 +261,7 @@ class Decode:
             PREFILL,
             request.name,
             request.attempt,
+            transfer=request.transfer,
             prompt=request.prompt,
             first_page=request.hits,
             pages=pages,
@@ -229,19 +275,36 @@ class Decode:
     def on_message(self, message: Message) -> None:
         """Handle one control message."""
         self._mail.received(message)
-        if message.type == "written":
-            self._on_written(message)
+        if message.type == "hello":
+            self._on_hello()
+            return
+        if message.type == "claimed" and self._pulls is not None:
+            self._pulls.on_message(message)
+            return
+        request = self._transfers.get(message.transfer or message.request)
+        known = (message.request, message.attempt) in self._attempts
+        if request is None or not request.registered or not known:
+            self._mail.ignored(message, "no such transfer here")
+        elif message.type == "written":
+            self._on_written(message, request)
         elif message.type == "failed":
-            self._on_failed(message)
+            self._on_failed(message, request)
         elif message.type == "abort-ack":
             if message.body["clean"]:
                 self._close_grants(message, "acknowledged")
-        elif message.type == "claimed" and self._pulls is not None:
-            self._pulls.on_message(message)
         else:
             self._mail.ignored(message, f"decode takes no {message.type}")
 
-    def _on_written(self, message: Message) -> None:
+    def _on_hello(self) -> None:
+        """Prefill has been replaced: it knows nothing of what was asked of its predecessor."""
+        waiting = [one for one in self._requests.values() if one.reserved and not one.committed and one.ended is None]
+        for request in waiting:
+            about = (request.name, request.attempt, None, None, SILENCE)
+            limit_ms = self._shape.receive_timeout_ms
+            if self._guards.refuse(KeepWaiting(*about, waited_ms=0, limit_ms=limit_ms, replaced=True)):
+                self._fail(request, "prefill has been replaced")
+
+    def _on_written(self, message: Message, request: Live) -> None:
         assert message.chunk is not None
         ok = message.body["status"] == "ok"
         handle = (message.chunk, message.rank or 0)
@@ -250,14 +313,13 @@ class Decode:
             self._close_grants(message, "completions")
         elif not ok:
             self._hear_failure(message, handles)
-        request = self._requests[message.request]
         if self._refuses(message, request, "committed"):
             return
         final = message.body.get("final", False)
         request.note(handle, ok, final)
         whole = request.news_due <= 0 or final
         if not request.committed and (whole or not ok):
-            self._conclude(request, message.body["tokens"], whole)
+            self._conclude(request, message, whole)
 
     def _hear_failure(self, message: Message, handles: Handles) -> None:
         """One rank's writes failed: the end of the attempt's writes, if no guard minds."""
@@ -267,14 +329,13 @@ class Decode:
                 self.ledger.close(ticket, "failure-report", message.id)
             self._admit()
 
-    def _on_failed(self, message: Message) -> None:
-        request = self._requests[message.request]
+    def _on_failed(self, message: Message, request: Live) -> None:
         if self._refuses(message, request, "failed"):
             return
         if request.committed or request.ended is not None:
             self._mail.ignored(message, "its KV is committed" if request.committed else "it has ended")
         else:
-            self._fail(request, f"prefill has ended it: {message.body['why']}")
+            self._fail(request, f"prefill has ended it: {message.body['why']}", message.id)
 
     def _refuses(self, message: Message, request: Live, leads_to: str) -> bool:
         """Whether a guard has something against a message that is to change the request."""
@@ -283,11 +344,13 @@ class Decode:
             message=message.type,
             live_attempt=request.attempt,
             ended=request.ended is not None,
+            live_request=request.name,
         )
         return self._guards.refuse(question) is not None
 
-    def _conclude(self, request: Live, tokens: int, whole: bool) -> None:
+    def _conclude(self, request: Live, message: Message, whole: bool) -> None:
         """News of the last part, or of a failure: the KV is complete, or will never be, or is still to come."""
+        tokens = message.body["tokens"]
         question = CommitTransfer(
             *(request.name, request.attempt, None, None, "committed"),
             failed=len(request.chunks_failed),
@@ -298,11 +361,11 @@ class Decode:
         refused = self._guards.refuse(question)
         if refused is None:
             if whole:
-                self._commit(request)
+                self._commit(request, message.id)
         elif request.chunks_failed:
-            self._fail(request, "prefill reported a failed write")
+            self._fail(request, "prefill reported a failed write", message.id)
         elif tokens != request.transferred:
-            self._fail(request, f"prefill transfers {tokens} of {request.transferred} tokens")
+            self._fail(request, f"prefill transfers {tokens} of {request.transferred} tokens", message.id)
 
     def _waited(self, request: Live, limit_ms: int) -> None:
         """Nothing more is heard of a transfer for so long."""
@@ -323,15 +386,17 @@ class Decode:
 
     # -- serving
 
-    def _commit(self, request: Live) -> None:
+    def _commit(self, request: Live, by: str | None = None) -> None:
+        """Its KV is complete, by message `by` or by what the prefix cache has."""
         request.committed = True
         request.stop_watching()
-        self._recorder.record("committed", request.name, request.attempt, fingerprints=self._fingerprints(request))
+        seen = self._fingerprints(request)
+        self._recorder.record("committed", request.name, request.attempt, fingerprints=seen, by=by)
         self.cache.publish(request.tickets, request.keys, committed=True)
         if request.reserved and self._slots is not None:
             request.first_token = self._slots.first_token(request)
         if request.reserved:
-            self._mail.send("complete", PREFILL, request.name, request.attempt)
+            self._mail.send("complete", PREFILL, request.name, request.attempt, transfer=request.transfer)
         if request.pulled and self._pulls is not None:
             self._pulls.committed(request)
         self._running.append(request)
@@ -412,7 +477,8 @@ class Decode:
         if request.reserved and not request.committed:
             question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=PREFILL)
             if self._guards.refuse(question):
-                self._mail.send("abort", PREFILL, request.name, request.attempt, why=kind)
+                about = (request.name, request.attempt)
+                self._mail.send("abort", PREFILL, *about, transfer=request.transfer, why=kind)
         if request.pulled and self._pulls is not None:
             self._pulls.ended(request)
         self.cache.release(request.tickets, kind)
@@ -420,8 +486,8 @@ class Decode:
             self._slots.release(request)
         self._admit()
 
-    def _fail(self, request: Live, why: str) -> None:
-        self._end(request, "failed", why=why)
+    def _fail(self, request: Live, why: str, by: str | None = None) -> None:
+        self._end(request, "failed", why=why, by=by)
 
     # -- at rest
 
@@ -438,6 +504,6 @@ class Decode:
             "running": len(self._running),
             "grants": self.ledger.outstanding,
             "references": self.ledger.referenced,
-            "local work": self.work.waiting,
+            "local work": self.work.waiting + self.registrations.waiting,
             "slots": self._slots.taken if self._slots is not None else 0,
         }

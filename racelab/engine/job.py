@@ -15,14 +15,19 @@ class Job:
 
     request: str
     attempt: int
+    transfer: str | None
     prompt: list[int]
-    segment: str
-    regions: list[int]
-    first_page: int
+    segment: str = ""
+    regions: list[int] = field(default_factory=list)
+    first_page: int = 0
     """of the prompt; decode has those before it"""
-    pages: list[tuple[int, int]]
+    pages: list[tuple[int, int]] = field(default_factory=list)
     slot: tuple[int, int] | None = None
     """decode's metadata slot for it, and its address"""
+    offered: bool = False
+    """the request is here"""
+    reserved: bool = False
+    """decode has said which pages to fill"""
     sources: list[Ticket] = field(default_factory=list)
     next_chunk: int = 0
     outstanding: dict[Handle, int] = field(default_factory=dict)
@@ -43,7 +48,24 @@ class Job:
     """prefill did not accept the prompt, and computes another, shorter one in its place"""
     limit: Timer | None = None
     """how long it waits for decode to be done with the attempt"""
-    released: bool = False
+    posted_tokens: int = 0
+    """of the prompt; prefill is done with those before it"""
+    over: str | None = None
+    """why it has ended"""
+
+    def is_of(self, request: str, attempt: int) -> bool:
+        """Whether it is this attempt."""
+        return (self.request, self.attempt) == (request, attempt)
+
+    @property
+    def released(self) -> bool:
+        """Whether it has ended."""
+        return self.over is not None
+
+    @property
+    def unposted(self) -> bool:
+        """Whether it has KV that was not posted."""
+        return not self.released and self.posted_tokens < self.transferred
 
     @property
     def transferred(self) -> int:

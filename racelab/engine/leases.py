@@ -62,7 +62,7 @@ class Sources:
     def submit(self, name: str, attempt: int, prompt: list[int], new_tokens: int, timeout_ms: int | None = None) -> Job:
         """A request arrives to be computed and pulled."""
         pages = -(-(len(prompt) - 1) // self._shape.page_tokens)
-        job = Job(name, attempt, prompt, segment="", regions=[], first_page=pages, pages=[], pulled=True)
+        job = Job(name, attempt, None, prompt, first_page=pages, pulled=True)
         job.submitted_ms = self._clock.now_ms
         self._jobs[name, attempt] = job
         self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens)

@@ -24,6 +24,8 @@ class Live:
     submitted_ms: int
     stop_token: int | None
     """the token after which it is over"""
+    transfer: str | None
+    """the client's own id of its transfer, if it has one"""
     keys: list[str]
     """content keys of the prompt's full pages; empty without a prefix cache"""
     tickets: list[Ticket] = field(default_factory=list)
@@ -35,6 +37,8 @@ class Live:
     news_due: int = 0
     """how many more reports of chunks are expected"""
     watchdog: Timer | None = None
+    registered: bool = False
+    """whether news of its transfer finds it"""
     reserved: bool = False
     pulled: bool = False
     """decode reads its pages from prefill itself (racelab.engine.pull)"""
@@ -55,6 +59,10 @@ class Live:
             self.chunks_missing.clear()
         if not ok:
             self.chunks_failed.add(chunk)
+
+    def register(self) -> None:
+        """From now on news of its transfer finds it."""
+        self.registered = True
 
     def stop_watching(self) -> None:
         """It does not wait for prefill any more."""

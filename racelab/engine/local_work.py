@@ -2,7 +2,7 @@
 
     forward      compute keys and values (prefill: of a chunk; decode: of one token of everybody)
     zero-fill    clear pages that a request has just been given
-    register     make a transfer known to whoever takes its news
+    register     make a transfer known to whoever takes its news (decode: in a queue of its own)
 
 A transfer does not wait for a stream: a NIC writes and reads past it. So whoever lets a peer at memory
 while work on it is still queued has a race. A hold stops one piece of work at the head of its stream and

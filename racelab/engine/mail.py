@@ -8,6 +8,9 @@ from typing import Any
 from racelab.evidence.recorder import Recorder
 from racelab.transport.messages import Message
 
+NOBODY = "-"
+"""In place of a request's name, in a message that is about none."""
+
 
 class Mail:
     """Message ids are `<instance>-<run's number>`; they start anew with each incarnation."""
@@ -26,13 +29,15 @@ class Mail:
         *,
         chunk: int | None = None,
         rank: int | None = None,
+        transfer: str | None = None,
         **body: Any,
     ) -> None:
-        """Record and publish one message."""
+        """Record and publish one message; `transfer` is the client's own id, where it gave one."""
         self._count += 1
         identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
         about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
         about |= {"rank": rank} if rank is not None else {}
+        about |= {"transfer": transfer} if transfer is not None else {}
         about |= {key: value for key, value in body.items() if isinstance(value, str | bool)}
         sent = self._recorder.record("sent", request, attempt, id=identity, type=type, to=to, **about)
         self._post(
@@ -45,6 +50,7 @@ class Mail:
                 attempt=attempt,
                 chunk=chunk,
                 rank=rank,
+                transfer=transfer,
                 seq=sent.seq,
                 hlc=sent.hlc,
                 body=body,
@@ -59,6 +65,8 @@ class Mail:
             about["chunk"] = message.chunk
         if message.rank is not None:
             about["rank"] = message.rank
+        if message.transfer is not None:
+            about["transfer"] = message.transfer
         about |= {key: value for key, value in message.body.items() if isinstance(value, str | bool)}
         self._recorder.record(
             "received",

@@ -15,6 +15,7 @@ completion, so a release during a transfer drains like on decode.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from racelab.engine.clock import VirtualClock
 from racelab.engine.guards import SILENCE, AcknowledgeAbort, Guards, KeepWaiting, PostChunk, PostUncomputed, SkipNotice
@@ -23,8 +24,9 @@ from racelab.engine.job import Job
 from racelab.engine.leases import Sources
 from racelab.engine.ledger import Ledger
 from racelab.engine.local_work import LocalWork
-from racelab.engine.mail import Mail
+from racelab.engine.mail import NOBODY, Mail
 from racelab.engine.pool import PagePool
+from racelab.engine.rooms import Rooms
 from racelab.engine.slots import Metadata
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
@@ -70,21 +72,49 @@ class Prefill:
         self._mail = mail
         self._transport = transport
         self._soon = soon
-        self._jobs: dict[tuple[str, int], Job] = {}
+        self._rooms = Rooms(guards)
         self._waiting: list[Job] = []
         self._by_write: dict[str, Job] = {}
         self._writes = 0
         self._steps_due = 0
 
-    # -- what arrives
+    def greet(self) -> None:
+        """Tell decode that this prefill has taken another one's place."""
+        self._mail.send("hello", DECODE, NOBODY, 0)
+
+    # -- clients and routers
 
     def submit(self, name: str, attempt: int, prompt: list[int], new_tokens: int, timeout_ms: int | None) -> None:
         """A client's request that decode will pull."""
         self._take_up(self.sources.submit(name, attempt, prompt, new_tokens, timeout_ms))
 
+    def offer(self, name: str, attempt: int, prompt: list[int], transfer: str | None = None) -> None:
+        """A router sends a request here as well as to decode, whose reserve says which pages to fill."""
+        self._recorder.record("offered", name, attempt, prompt_tokens=len(prompt))
+        why = self._rooms.closed(name, attempt, transfer)
+        job = self._rooms.find(name, attempt, transfer)
+        if job is None or not job.is_of(name, attempt):
+            job = Job(name, attempt, transfer, prompt)
+            self._rooms.enter(job)
+        job.offered = True
+        if why is not None:
+            self._release(job, why)
+        elif job.reserved:
+            self._begin(job)
+        else:
+            limit_ms = self._shape.bootstrap_timeout_ms
+            job.limit = self._clock.after(limit_ms, lambda: self._release(job, "no pages from decode in time"))
+
     def abort(self, name: str) -> None:
-        """The client gives up on a request whose reference it does not have yet."""
-        self.sources.abort(name)
+        """The router gives a request up here, or a client one whose reference it does not have yet; harmless if
+        it has ended."""
+        if self._shape.transfer == "pull":
+            self.sources.abort(name)
+            return
+        for job in [job for job in self._rooms if job.request == name and not job.released]:
+            self._give_up(job, "aborted by the router")
+
+    # -- what arrives
 
     def on_message(self, message: Message) -> None:
         """Handle one control message."""
@@ -94,15 +124,27 @@ class Prefill:
         if message.type == "reserve":
             self._accept(message)
             return
-        job = self._jobs.get((message.request, message.attempt))
+        if message.type == "hello":
+            self._on_hello()
+            return
+        job = self._rooms.find(message.request, message.attempt, message.transfer)
         if job is None:
+            self._rooms.close(message.request, message.attempt, message.transfer, message.type)
             self._mail.ignored(message, "no such attempt here")
         elif message.type == "abort":
-            self._abort(job)
+            self._abort(job, message.id)
         elif message.type == "complete":
-            self._release(job, "complete")
+            self._release(job, "complete", message.id)
         else:
             self._mail.ignored(message, f"prefill takes no {message.type}")
+
+    def _on_hello(self) -> None:
+        """Decode has been replaced: it will never say that it is done with what its predecessor asked for."""
+        for job in [job for job in self._rooms if job.reserved and not job.released]:
+            about = (job.request, job.attempt, None, None, SILENCE)
+            question = KeepWaiting(*about, waited_ms=0, limit_ms=self._shape.source_hold_ms, replaced=True)
+            if self._guards.refuse(question):
+                self._release(job, "decode has been replaced")
 
     def on_completion(self, completion: Completion) -> None:
         """Handle what the transport said of a batch; every batch is of one rank's share of one chunk of one attempt."""
@@ -134,26 +176,51 @@ class Prefill:
     # -- one attempt
 
     def _accept(self, message: Message) -> None:
+        job = self._rooms.find(message.request, message.attempt, message.transfer)
+        bootstrapped = job is not None and job.is_of(message.request, message.attempt) and not job.released
+        if job is not None and bootstrapped and job.reserved:
+            self._mail.ignored(message, "it is being served")
+            return
+        refusal = None if bootstrapped else self._rooms.refusal(message)
+        if refusal is not None:
+            self._turn_down(message, refusal)
+            return
         body = message.body
-        job = Job(
-            message.request,
-            message.attempt,
-            prompt=body["prompt"],
-            segment=body["segment"],
-            regions=body["regions"],
-            first_page=body["first_page"],
-            pages=[(page, gen) for page, gen in body["pages"]],
-            slot=tuple(body["slot"]) if "slot" in body else None,
-        )
+        if job is None or not bootstrapped:
+            job = Job(message.request, message.attempt, message.transfer, body["prompt"])
+            job.offered = not self._shape.router
+            self._rooms.enter(job)
+        job.reserved = True
+        job.segment, job.regions = body["segment"], body["regions"]
+        job.first_page, job.pages = body["first_page"], [(page, gen) for page, gen in body["pages"]]
+        job.slot = tuple(body["slot"]) if "slot" in body else None
+        if job.limit is not None:
+            job.limit.cancel()
+        hold_ms = self._shape.source_hold_ms
+        job.limit = self._clock.after(hold_ms, lambda: self._waited(job, hold_ms))
+        if job.offered:
+            self._begin(job)
+
+    def _turn_down(self, message: Message, why: str) -> None:
+        """Answer a reserve for which nothing will be posted."""
+        about = (message.request, message.attempt)
+        closed = self._rooms.closed(*about, message.transfer)
+        if closed == "abort":  # decode has asked before: nothing was posted, and nothing will be
+            body: dict[str, Any] = {"clean": True, "pages": message.body["pages"]}
+            self._mail.send("abort-ack", DECODE, *about, transfer=message.transfer, **body)
+        else:
+            self._mail.send("failed", DECODE, *about, transfer=message.transfer, why=why)
+
+    def _begin(self, job: Job) -> None:
+        """The request is here, and so are decode's pages."""
         limit = self._shape.prefill_token_limit
         if limit is not None and len(job.prompt) > limit:
             job.prompt, job.first_page, job.placeholder = PLACEHOLDER, 0, True
-        hold_ms = self._shape.source_hold_ms
-        job.limit = self._clock.after(hold_ms, lambda: self._waited(job, hold_ms))
         self._take_up(job)
 
     def _take_up(self, job: Job) -> None:
-        self._jobs[job.request, job.attempt] = job
+        """There is a prompt to compute."""
+        self._rooms.enter(job)
         self._waiting.append(job)
         self._admit()
 
@@ -190,8 +257,6 @@ class Prefill:
             self._schedule(job)
         elif job.pulled:
             self.work.behind(lambda: None if job.released else self.sources.pin(job))
-        elif job.aborted:
-            self._release(job, "abort")
 
     def _forward(self, job: Job, start: int, end: int) -> None:
         """The keys and values of one chunk, in the order of the stream."""
@@ -222,6 +287,7 @@ class Prefill:
 
     def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
         """Write a chunk's pages, less those that decode has: they were computed for what follows them."""
+        job.posted_tokens = end
         first = max(start // self._shape.page_tokens, job.first_page)
         last = (end - 1) // self._shape.page_tokens
         if first > last:
@@ -239,6 +305,8 @@ class Prefill:
             self._transport.post(job.segment, writes)
         if job.slot is not None and end == job.transferred:
             self._post_metadata(job, chunk)
+        if job.aborted and not job.unposted:
+            self._release(job, "abort")
 
     def _post_metadata(self, job: Job, chunk: int) -> None:
         """The first token, as a part of the last chunk."""
@@ -289,6 +357,7 @@ class Prefill:
             job.attempt,
             chunk=chunk,
             rank=rank if self._pool.ranks > 1 else None,
+            transfer=job.transfer,
             status="failed" if handle in job.failed else "ok",
             tokens=job.transferred,
             **({"final": True} if job.placeholder else {}),
@@ -297,13 +366,12 @@ class Prefill:
 
     # -- the end of an attempt
 
-    def _abort(self, job: Job) -> None:
+    def _abort(self, job: Job, by: str) -> None:
         """Decode has given the attempt up: post no more, unless no guard minds, and say when nothing is under way."""
         job.aborted = True
-        about = (job.request, job.attempt, None, None)
-        goes_on = not job.released and job.next_chunk * self._shape.chunk_tokens < job.transferred
-        if not goes_on or self._guards.refuse(PostChunk(*about, "posted", aborted=True)):
-            self._release(job, "abort")
+        about = (job.request, job.attempt, None, None, "posted")
+        if not job.unposted or self._guards.refuse(PostChunk(*about, aborted=True)):
+            self._release(job, "abort", by)
         self._acknowledge(job)
 
     def _acknowledge(self, job: Job) -> None:
@@ -314,7 +382,8 @@ class Prefill:
         refused = self._guards.refuse(AcknowledgeAbort(*about, outstanding=outstanding, failed=failed))
         job.owes_ack = refused is not None and outstanding > 0
         if not job.owes_ack:
-            self._mail.send("abort-ack", DECODE, job.request, job.attempt, clean=refused is None, pages=job.pages)
+            body: dict[str, Any] = {"clean": refused is None, "pages": job.pages}
+            self._mail.send("abort-ack", DECODE, job.request, job.attempt, transfer=job.transfer, **body)
 
     def _waited(self, job: Job, limit_ms: int) -> None:
         """Decode has not said for so long that it is done with the attempt."""
@@ -323,21 +392,22 @@ class Prefill:
             self._give_up(job, f"no word from decode for {limit_ms:,} ms")
 
     def _give_up(self, job: Job, why: str) -> None:
-        """The attempt ends here first."""
+        """The attempt ends here first. Decode is told if it is known which decode it is: its reserve says so."""
         self._release(job, why)
         question = SkipNotice(job.request, job.attempt, None, None, SILENCE, peer=DECODE)
-        if self._guards.refuse(question):
-            self._mail.send("failed", DECODE, job.request, job.attempt, why=why)
+        if job.reserved and self._guards.refuse(question):
+            self._mail.send("failed", DECODE, job.request, job.attempt, transfer=job.transfer, why=why)
 
-    def _release(self, job: Job, why: str) -> None:
+    def _release(self, job: Job, why: str, by: str | None = None) -> None:
+        """The attempt is over, on the word of message `by` if there is one: its source pages may go."""
         if job.released:
             return
-        job.released = True
+        job.over = why
         if job.limit is not None:
             job.limit.cancel()
         if job in self._waiting:
             self._waiting.remove(job)
-        self._recorder.record("attempt-ended", job.request, job.attempt, why=why)
+        self._recorder.record("attempt-ended", job.request, job.attempt, why=why, by=by)
         for source in job.sources:
             self.ledger.release(source, why)
         self._admit()
@@ -352,7 +422,7 @@ class Prefill:
     def leftovers(self) -> dict[str, int]:
         """What must be zero when the instance is at rest."""
         return {
-            "requests": sum(not job.released for job in self._jobs.values()),
+            "requests": sum(not job.released for job in self._rooms),
             "queued": len(self._waiting),
             "writes": self._transport.outstanding,
             "local work": self.work.waiting,

@@ -110,17 +110,22 @@ def _requests(history: History) -> Iterator[str]:
 
 
 def _reservations(history: History) -> Iterator[str]:
-    """Whoever is taken up on the other side was reserved for before, and is done with once."""
+    """Whoever is taken up on the other side was reserved for before, and is done with once; a router may offer
+    first, and a reserve may come again."""
     reserved: set[tuple[str, str | None, int | None]] = set()
     over: set[tuple[str, str | None, int | None]] = set()
-    for event in history.of("received", "submitted", "accepted", "attempt-ended"):
+    offered: set[tuple[str, str | None, int | None]] = set()
+    for event in history.of("received", "submitted", "offered", "accepted", "attempt-ended"):
         attempt = (event.instance, event.request, event.attempt)
         if event.kind == "received":
             if event.data["type"] == "reserve":
                 reserved.add(attempt)
+                over.discard(attempt)
         elif event.kind == "submitted":  # to be pulled: the client came to prefill itself
             reserved.add(attempt)
-        elif attempt not in reserved:
+        elif event.kind == "offered":
+            offered.add(attempt)
+        elif attempt not in reserved and not (event.kind == "attempt-ended" and attempt in offered):
             yield f"{number(event)}: {attempt_name(event.request, event.attempt)} was never reserved"
         elif event.kind == "attempt-ended":
             if attempt in over:

@@ -104,6 +104,7 @@ KINDS: dict[str, Kind] = {
     ),
     "queued": Kind("no pages: the request waits", ("needs", "free")),
     "admitted": Kind("the request has its pages", ("tickets",)),
+    "offered": Kind("a router has sent the request to prefill as well", ("prompt_tokens",)),
     "accepted": Kind("prefill took up an attempt", ("prompt_tokens", "tickets")),
     "committed": Kind("decode takes the KV as complete", ("fingerprints",)),
     "read": Kind("attention is about to read these page prefixes", ("token", "fingerprints")),
@@ -111,7 +112,7 @@ KINDS: dict[str, Kind] = {
     "timed-out": Kind("the request's time ran out", ("waited_ms",)),
     "aborted": Kind("the client gave up", ()),
     "failed": Kind("the transfer failed and said so", ("why",)),
-    "attempt-ended": Kind("prefill is done with an attempt", ("why",)),
+    "attempt-ended": Kind("prefill is done with an attempt, on the word of message `by` if there is one", ("why",)),
     "referenced": Kind("the prompt is computed: the client is given a reference to its pages", ("reference",)),
     "lease-expired": Kind("nobody renewed the lease of source pages in time", ("lease_ms",)),
     # one-sided writes

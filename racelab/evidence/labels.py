@@ -35,7 +35,13 @@ TRANSPORT_DEADLINES_MS: dict[str, dict[str, int]] = {
 """After which the transport gives a write up, by transport: Mooncake 0.3.13's defaults. Each is one
 environment variable (in seconds there); the effect of either is a completion that is not `ok`."""
 
-ENGINE_TIMERS = ("request_timeout_ms", "drain_timeout_ms", "receive_timeout_ms", "source_hold_ms")
+ENGINE_TIMERS = (
+    "request_timeout_ms",
+    "drain_timeout_ms",
+    "receive_timeout_ms",
+    "source_hold_ms",
+    "bootstrap_timeout_ms",
+)
 """The scenario's timers that have a default of the engine's own to be compared with."""
 
 

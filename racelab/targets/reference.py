@@ -20,6 +20,7 @@ from racelab.engine.clock import RealClock, VirtualClock
 from racelab.engine.decode import Decode
 from racelab.engine.glue_faults import GLUE_FAULTS, SOUND, Glue
 from racelab.engine.guards import Guards, guarded
+from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.prefill import Prefill
@@ -212,6 +213,9 @@ class Instance:
             raise RuntimeError(f"{self.transport.outstanding} write(s) of the last run are outstanding")
         lab = Lab(**shape)
         self._seed = seed
+        self._stopping: dict[str, LocalWork] = {}
+        """by hold, the queue in which it stops local work"""
+        self._pulls = lab.transfer == "pull"
         self.recorder.incarnation = incarnation
         self.recorder.seq = max(self.recorder.seq, numbers_from)
         self.clock.close()
@@ -248,6 +252,8 @@ class Instance:
         pool.record_regions(self.recorder)
         if slots is not None:
             self.recorder.record("slot-region", address=slots.address(0), bytes=slots.size, slots=slots.count)
+        if generations_from:
+            self.engine.greet()
         return {"address_0": pool.address(0)}
 
     def _build(
@@ -292,12 +298,15 @@ class Instance:
     def arm_work(self, hold: str, match: dict[str, Any], count: int) -> None:
         """Stop the next `count` pieces of local work that agree with `match`."""
         assert self.engine is not None
-        self.engine.work.arm(hold, match, count)
+        queue = self.engine.work
+        if isinstance(self.engine, Decode) and match.get("op") == "register":
+            queue = self.engine.registrations
+        self._stopping[hold] = queue
+        queue.arm(hold, match, count)
 
     def release_work(self, hold: str) -> str | None:
         """Let local work go on; the hold that still stands before it, if one does."""
-        assert self.engine is not None
-        return self.engine.work.release(hold)
+        return self._stopping.pop(hold).release(hold)
 
     def submit(
         self,
@@ -311,20 +320,24 @@ class Instance:
         stop_token: int | None = None,
         attempt: int | None = None,
         reference: dict[str, Any] | None = None,
-    ) -> int:
-        """The client sends a request: to decode, or to prefill if its KV is to be pulled, and then to decode
-        with the reference that prefill gave it."""
+        transfer: str | None = None,
+    ) -> int | None:
+        """The client sends a request to decode, and a router to prefill as well. If its KV is to be pulled the client
+        sends it to prefill, and then to decode with the reference that prefill gave it."""
         tokens = prompt(salt, prompt_tokens, self._seed, prefix, prefix_tokens)
         if isinstance(self.engine, Prefill):
             assert attempt is not None
-            self.engine.submit(name, attempt, tokens, new_tokens, timeout_ms)
+            if self._pulls:
+                self.engine.submit(name, attempt, tokens, new_tokens, timeout_ms)
+            else:
+                self.engine.offer(name, attempt, tokens, transfer)
             return attempt
         assert self.engine is not None
         given = msgspec.convert(reference, Reference) if reference is not None else None
-        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt, given)
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt, given, transfer)
 
     def abort(self, name: str) -> None:
-        """The client gives up on a request."""
+        """The client, or a router, gives up on a request."""
         assert self.engine is not None
         self.engine.abort(name)
 

@@ -6,6 +6,7 @@
     abort           decode -> prefill   stop posting for this attempt
     abort-ack       prefill -> decode   posting is closed; `clean` if every posted write succeeded
     complete        decode -> prefill   the KV is committed, the source pages may go
+    hello           whoever was restarted -> its peer   a new incarnation, which knows nothing
 
 and, where decode pulls (each names the attempt for which the reference was `made_for`):
 
@@ -24,7 +25,7 @@ from typing import Any
 import msgspec
 
 TYPES = (
-    *("reserve", "written", "failed", "abort", "abort-ack", "complete"),
+    *("reserve", "written", "failed", "abort", "abort-ack", "complete", "hello"),
     *("claim", "claimed", "renew", "release-source"),
 )
 
@@ -41,6 +42,8 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
     chunk: int | None = None
     rank: int | None = None
     """of `written`: whose writes, where prefill has several ranks"""
+    transfer: str | None = None
+    """the client's own id of the transfer, where it gave one"""
     seq: int
     hlc: int
     body: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from racelab.engine.guards.control import ApplyControl
+from racelab.engine.guards.control import ApplyControl, RegisterTransfer, ReviveTransfer, SendUnregistered
 from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
 from racelab.engine.guards.handles import CloseOnFailure
@@ -50,6 +50,9 @@ __all__ = [
     "PostUncomputed",
     "PublishPages",
     "Question",
+    "RegisterTransfer",
+    "ReviveTransfer",
+    "SendUnregistered",
     "SkipNotice",
     "Ticket",
     "UseSlot",

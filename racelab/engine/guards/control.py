@@ -15,6 +15,31 @@ class ApplyControl(Question):
     message: str
     live_attempt: int
     ended: bool
+    live_request: str | None = None
+    """whose state it would change, where that is not the message's own"""
+
+
+@dataclass(frozen=True)
+class RegisterTransfer(Question):
+    """May an attempt go by a transfer id that another one holds?"""
+
+    transfer: str
+    held_by: str
+
+
+@dataclass(frozen=True)
+class ReviveTransfer(Question):
+    """May a late reserve open a transfer again that has ended on prefill?"""
+
+    over: str
+
+
+@dataclass(frozen=True)
+class SendUnregistered(Question):
+    """May decode ask for a transfer while it would not know what the answer is to?"""
+
+    queued: int
+    """pieces of local work that come before its registration, and that itself"""
 
 
 class ControlCarriesGeneration(Guard):
@@ -28,6 +53,8 @@ class ControlCarriesGeneration(Guard):
 
     def objection(self, question: Question) -> str | None:
         match question:
+            case ApplyControl(live_request=str() as live) if live != question.request:
+                return f"{question.message} is of {question.request}; it would change {live}"
             case ApplyControl(attempt=attempt, live_attempt=live) if attempt != live:
                 return f"{question.message} is of attempt {attempt}; attempt {live} is live"
             case ApplyControl(ended=True):
@@ -38,3 +65,45 @@ class ControlCarriesGeneration(Guard):
                 return f"generation {question.gen} has ended already"
             case _:
                 return None
+
+
+class UniqueTransferId(Guard):
+    """A transfer id that is in use is not given to another request."""
+
+    name = "unique-transfer-id"
+    protects = "isolation"
+    race_class = "attempt-identity"
+    stands_for = "active bootstrap rooms and transfer ids refused as a request error (SGLang, vLLM)"
+    judges = (RegisterTransfer,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, RegisterTransfer)
+        return f"transfer id {question.transfer} is in use by {question.held_by}"
+
+
+class RememberEnded(Guard):
+    """A transfer that has ended stays ended, however late its reserve comes."""
+
+    name = "remember-ended"
+    protects = "finality"
+    race_class = "stale-control"
+    stands_for = "a tombstone for each room that ended, which answers late manifests with a failure (SMG)"
+    judges = (ReviveTransfer,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, ReviveTransfer)
+        return f"it has ended on prefill: {question.over}"
+
+
+class RegisterBeforeSend(Guard):
+    """Decode knows a transfer before it asks for it, so that no answer comes too early."""
+
+    name = "register-before-send"
+    protects = "finality"
+    race_class = "lost-signal"
+    stands_for = "rooms registered before their metadata is sent (SGLang), early notifications kept (vLLM)"
+    judges = (SendUnregistered,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, SendUnregistered)
+        return f"it is not registered: {question.queued} piece(s) of local work are queued up to there"

@@ -26,6 +26,8 @@ class KeepWaiting(Question):
 
     waited_ms: int
     limit_ms: int
+    replaced: bool = False
+    """whether another process has taken the peer's place"""
 
 
 class TellPeerOfEnd(Guard):
@@ -56,3 +58,17 @@ class ReceiveWatchdog(Guard):
         if question.waited_ms < question.limit_ms:
             return None
         return f"no word for {question.waited_ms:,} ms; the limit is {question.limit_ms:,}"
+
+
+class CheckIncarnation(Guard):
+    """What was under way with a process ends with it: the one that took its place knows nothing of it."""
+
+    name = "check-incarnation"
+    protects = "finality"
+    race_class = "peer-incarnation"
+    stands_for = "an instance id in each bootstrap answer, and registering anew when it changes (SGLang)"
+    judges = (KeepWaiting,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, KeepWaiting)
+        return "the peer has been replaced, and its successor knows nothing of it" if question.replaced else None

@@ -4,8 +4,13 @@ what engines have published.
 
 from __future__ import annotations
 
-from racelab.engine.guards.control import ControlCarriesGeneration
-from racelab.engine.guards.endings import ReceiveWatchdog, TellPeerOfEnd
+from racelab.engine.guards.control import (
+    ControlCarriesGeneration,
+    RegisterBeforeSend,
+    RememberEnded,
+    UniqueTransferId,
+)
+from racelab.engine.guards.endings import CheckIncarnation, ReceiveWatchdog, TellPeerOfEnd
 from racelab.engine.guards.guard import Guard
 from racelab.engine.guards.handles import EveryHandleStopped
 from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
@@ -32,6 +37,10 @@ _LEDGER: tuple[type[Guard], ...] = (
     RenewLease,
     EveryHandleStopped,
     SlotCarriesOwner,
+    UniqueTransferId,
+    RememberEnded,
+    RegisterBeforeSend,
+    CheckIncarnation,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}

@@ -181,3 +181,15 @@ def test_lost_events_prove_no_absence() -> None:
     events = [event for event in history.events if not kind("grant-closed", "decode", page=0, gen=1)(event)]
     result = check(histories.History(history.header, events))
     assert result.outcome == "unknown"
+
+
+def test_a_page_without_a_request_at_rest_is_lost() -> None:
+    """A map that forgot a request does not count it, and its page is PRIVATE for good."""
+    base = histories.play(histories.CLEAN, histories.LEDGER)
+    freed = kind("page-free", "prefill", request="r2", page=0)
+    lost = histories.without(base, freed)
+    last = [event for event in lost.by_kind["quiesced"] if event.instance == "prefill"][-1]
+    states = last.data["states"] | {"PRIVATE": 1, "FREE": last.data["states"]["FREE"] - 1}
+    told = histories.changed(lost, kind("quiesced", "prefill"), data={"states": states})
+    whats = [finding.what for finding in check(told).findings]
+    assert any("at rest, and no request is left" in what for what in whats)

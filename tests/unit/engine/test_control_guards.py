@@ -222,3 +222,176 @@ def test_a_drain_without_an_end_is_never_over() -> None:
     assert not seen(played, "page-quarantined")
     assert finality.check(history).outcome == "violated"
     assert isolation.check(history).outcome == "held"
+
+
+# -- unique-transfer-id
+
+
+def share_an_id(*without: str) -> Duet:
+    """r1's news is on its way when r2 comes with the same transfer id; then r1's client gives up."""
+    played = duet(*without, lab=Lab(decode_pages=8))
+    played.transfers = {"r1": "k", "r2": "k"}
+    played.lose = lambda message: (message.type, message.request) == ("written", "r1")
+    played.submit("r1")
+    played.play()
+    played.wire.held = True
+    played.submit("r2")
+    played.play()
+    played.decode.abort("r1")
+    played.play()
+    return played
+
+
+def test_a_transfer_id_in_use_is_refused() -> None:
+    played = share_an_id()
+    assert [event.data["why"] for event in seen(played, "failed", "r2")] == ["its transfer id k is in use"]
+    assert ("unique-transfer-id", "admitted") in refusals(played)
+    history = played.history()
+    for check in (isolation.check, conservation.check, finality.check):
+        assert check(history).outcome == "held"
+
+
+def test_without_it_the_end_of_one_request_ends_the_other() -> None:
+    played = share_an_id("unique-transfer-id")
+    history = played.history()
+    told = [finding.what for finding in isolation.check(history).findings]
+    assert "message 'abort' of r1 attempt 1 ends r2 attempt 1" in told
+    lost = [finding.what for finding in conservation.check(history).findings]
+    assert any("of r1 attempt 1 gen 1 at rest, and no request is left" in what for what in lost)
+
+
+# -- remember-ended, and a router
+
+
+ROUTER = Lab(router=True, request_timeout_ms=None, bootstrap_timeout_ms=5_000)
+
+
+def late_reserve(*without: str) -> Duet:
+    """Prefill has given up waiting for decode's pages when decode says which they are."""
+    played = duet(*without, lab=ROUTER)
+    late = []
+
+    def delayed(message: object) -> bool:
+        if getattr(message, "type", "") == "reserve" and not late:
+            late.append(message)
+            return True
+        return False
+
+    played.lose = delayed
+    played.submit("r1")
+    played.play()
+    played.pass_time(ROUTER.bootstrap_timeout_ms)
+    played.prefill.on_message(late[0])
+    played.play()
+    return played
+
+
+def test_a_router_sends_a_request_to_both() -> None:
+    played = duet(lab=ROUTER)
+    played.submit("r1")
+    history = played.history()
+    assert seen(played, "offered")
+    assert seen(played, "finished")
+    for check in (isolation.check, integrity.check, conservation.check, finality.check):
+        assert check(history).outcome == "held"
+
+
+def test_a_late_reserve_is_answered_with_the_end_of_its_room() -> None:
+    played = late_reserve()
+    assert ("remember-ended", "accepted") in refusals(played)
+    assert [event.data["why"].partition(":")[0] for event in seen(played, "failed")] == ["prefill has ended it"]
+    assert finality.check(played.history()).outcome == "held"
+
+
+def test_without_the_memory_decode_waits_for_a_sender_that_is_not_there() -> None:
+    played = late_reserve("remember-ended")
+    assert not seen(played, "failed")
+    assert not seen(played, "posted")
+    assert finality.check(played.history()).outcome == "violated"
+
+
+def test_an_abort_that_overtakes_its_reserve_is_remembered_and_acknowledged() -> None:
+    for without, posts in (((), False), (("remember-ended",), True)):
+        played = duet(*without)
+        late = []
+        played.lose = lambda message, late=late: message.type == "reserve" and (late.append(message) or True)
+        abort_after(played, "sent")
+        played.play()
+        played.prefill.on_message(late[0])
+        played.play()
+        assert bool(seen(played, "posted")) == posts
+        assert bool(sent(played, "abort-ack")) == (not posts)
+        assert conservation.check(played.history()).outcome == ("violated" if posts else "held")
+
+
+def test_a_router_gives_up_at_prefill_and_decode_is_told() -> None:
+    for without, ended in (((), True), (("tell-peer-of-end",), False)):
+        played = duet(*without, lab=ROUTER)
+        played.wire.held = True
+        played.submit("r1")
+        played.play()
+        played.wire.held = False
+        played.prefill.abort("r1")
+        played.lose = lambda message: message.type == "written"
+        played.play()
+        assert bool(seen(played, "failed")) == ended
+        assert finality.check(played.history()).outcome == ("held" if ended else "violated")
+
+
+def test_prefill_gives_up_waiting_for_decode_pages() -> None:
+    played = duet(lab=ROUTER)
+    played.prefill.offer("r1", 1, [1, 2, 3])
+    played.pass_time(ROUTER.bootstrap_timeout_ms)
+    assert [event.data["why"] for event in seen(played, "attempt-ended")] == ["no pages from decode in time"]
+    assert not sent(played, "failed")
+
+
+def test_a_second_copy_of_a_reserve_changes_nothing() -> None:
+    played = duet()
+    copies: list[object] = []
+    played.lose = lambda message: message.type == "reserve" and bool(copies.append(message))  # type: ignore[func-returns-value]
+    played.submit("r1")
+    played.play()
+    played.prefill.on_message(copies[0])  # type: ignore[arg-type]
+    assert conservation.check(played.history()).outcome == "held"
+    assert len(seen(played, "accepted")) == 1
+
+
+# -- register-before-send
+
+
+def test_news_for_an_unregistered_transfer_is_dropped() -> None:
+    for without, heard in (((), True), (("register-before-send",), False)):
+        played = duet(*without, lab=FOREVER)
+        played.decode.registrations.arm("busy", {"on": "decode", "op": "register"}, 1)
+        played.submit("r1")
+        played.play()
+        assert bool(sent(played, "reserve")) == (not heard)
+        played.decode.registrations.release("busy")
+        played.play()
+        assert bool(seen(played, "finished")) == heard
+
+
+# -- check-incarnation
+
+
+def test_decode_gives_up_what_was_with_a_prefill_that_was_replaced() -> None:
+    for without, ended in (((), True), (("check-incarnation",), False)):
+        played = duet(*without, lab=FOREVER)
+        played.lose = lambda message: message.type == "reserve"
+        played.submit("r1")
+        played.play()
+        played.prefill.greet()
+        played.play()
+        assert bool(seen(played, "failed")) == ended
+        assert finality.check(played.history()).outcome == ("held" if ended else "violated")
+
+
+def test_prefill_gives_up_what_was_for_a_decode_that_was_replaced() -> None:
+    played = duet(lab=FOREVER)
+    played.lose = lambda message: message.type == "complete"
+    played.submit("r1")
+    played.play()
+    played.decode.greet()
+    played.play()
+    assert [event.data["why"] for event in seen(played, "attempt-ended")] == ["decode has been replaced"]
