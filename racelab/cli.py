@@ -52,7 +52,9 @@ def _help(text: str, *examples: str) -> dict[str, Any]:
 )
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario (YAML) or a model checker's output.")],
-    policy: Annotated[list[str] | None, typer.Option(help="Guards to run under; may be repeated.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Guards to run under, by name or a file of your own; may be repeated.")
+    ] = None,
     without: Annotated[list[str] | None, typer.Option(help="A guard to take away; may be repeated.")] = None,
     glue_fault: Annotated[
         str | None, typer.Option(help="A known fault between engine and ledger, to see that it is found.")
@@ -105,7 +107,9 @@ def run(
 )
 def matrix(
     scenario: Annotated[list[Path] | None, typer.Argument(help="Scenarios; all that name a guard if left out.")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="Policies; all if left out.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policies, by name or files of your own; all if left out.")
+    ] = None,
     dilemma: Annotated[
         bool,
         typer.Option("--dilemma", help="One counterexample: policies against the four specifications, with a picture."),

@@ -23,6 +23,7 @@ from racelab.report.story import Story, progress
 from racelab.results import RunFolder, find_run, new_folder
 from racelab.scenario import Scenario
 from racelab.targets import target
+from racelab.targets.own_policies import with_own
 from racelab.verdict import judge, worst
 
 
@@ -60,17 +61,17 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     With one policy the object is that of DESIGN's `run`; with several it is
     {"scenario", "policies": [one such object a policy]}.
     """
-    system = target(asked.target)
+    system, policies = with_own(target(asked.target), asked.policies)
     where = cluster.load(asked.cluster)
-    for policy in asked.policies:
+    for policy in policies:
         system.guards(policy, asked.without)
     system.check_glue_fault(asked.glue_fault, prefix_cache=asked.wanted.lab.prefix_cache)
     check_mechanisms(asked.wanted, gates_of(system, where))
     first = new_folder(asked.results, asked.wanted.scenario)
     with open_workbench(where, system, first.logs) as bench:
         outcomes = [
-            _run_policy(bench, asked, policy, first if number == 0 else None, quiet)
-            for number, policy in enumerate(asked.policies)
+            _run_policy(bench, asked, policy, given, first if number == 0 else None, quiet)
+            for number, (policy, given) in enumerate(policies.items())
         ]
     code = worst([outcome.exit_code for outcome in outcomes])
     if len(outcomes) == 1:
@@ -78,8 +79,10 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     return {"scenario": asked.wanted.scenario, "policies": [outcome.json for outcome in outcomes]}, code
 
 
-def _run_policy(bench: Workbench, asked: Asked, policy: str, folder: RunFolder | None, quiet: bool) -> Outcome:
-    replay = replay_command(asked, policy)
+def _run_policy(
+    bench: Workbench, asked: Asked, policy: str, given: str, folder: RunFolder | None, quiet: bool
+) -> Outcome:
+    replay = replay_command(asked, given)
     order = Order(
         asked.wanted,
         policy,

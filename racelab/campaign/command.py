@@ -23,6 +23,7 @@ from racelab.results import RunFolder, new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
 from racelab.targets import target
+from racelab.targets.own_policies import with_own
 from racelab.targets.target import Target
 
 
@@ -38,18 +39,18 @@ class Asked:
     seed: int
     results: Path
 
-    def policies_of(self, system: Target) -> list[str]:
-        """The policies to play, each of which the target has."""
-        policies = self.policies or list(system.policies)
+    def system(self) -> tuple[Target, list[str]]:
+        """The target, with policies of the user's own, and the policies to play, each of which it has."""
+        system, names = with_own(target(self.target), self.policies)
+        policies = list(names) or list(system.policies)
         for policy in policies:
             system.guards(policy)
-        return policies
+        return system, policies
 
 
 def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Fill a matrix on one warm lab, keep it as JSON and as a page; the JSON object and the exit code."""
-    system = target(asked.target)
-    policies = asked.policies_of(system)
+    system, policies = asked.system()
     scenarios = _loaded(asked.scenarios) or [each for each in _loaded(_ships()) if each.guard is not None]
     wanted = list(orders(scenarios, policies, system.policies[GUARDED], asked.seed))
     beside = list(controls(scenarios, policies, asked.seed))
@@ -71,8 +72,7 @@ def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """
     if len(asked.scenarios) > 1:
         raise UsageError("a dilemma is of one counterexample", next="name one scenario, or none for the one that ships")
-    system = target(asked.target)
-    policies = asked.policies_of(system)
+    _, policies = asked.system()
     (played,) = _loaded(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)])
     folder = new_folder(asked.results, "dilemma")
     with _progress(asked, folder, len(policies)) as (bench, note):
@@ -96,7 +96,7 @@ def _progress(asked: Asked, folder: RunFolder, total: int) -> Iterator[tuple[Wor
     done = 0
     console = Console(stderr=True)
     with (
-        open_workbench(cluster.load(asked.cluster), target(asked.target), folder.logs) as bench,
+        open_workbench(cluster.load(asked.cluster), asked.system()[0], folder.logs) as bench,
         console.status(f"0/{total}", spinner="dots") as status,
     ):
 

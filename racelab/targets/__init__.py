@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racelab.engine.glue_faults import GLUE_FAULTS
-from racelab.engine.guards import POLICIES
+from racelab.engine.guards import ALL_GUARDS, POLICIES
 from racelab.errors import UsageError
 from racelab.targets.stream import STREAM
 from racelab.targets.target import Target
@@ -14,6 +14,7 @@ TARGETS = {
         means="the small prefill/decode engine that comes with racelab",
         entry="racelab.targets.reference:run",
         policies=POLICIES,
+        guards_known=tuple(ALL_GUARDS),
         glue_faults=tuple(GLUE_FAULTS),
         stream=STREAM,
     ),

@@ -26,6 +26,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     means: str
     entry: str
     policies: Mapping[str, tuple[str, ...]]
+    guards_known: tuple[str, ...] = ()
+    """every guard that a policy of a user's own may name"""
     glue_faults: tuple[str, ...] = ()
     """known faults between the engine and its ledger that it can switch on"""
     stream: Injector | None = None
