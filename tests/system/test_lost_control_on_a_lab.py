@@ -1,4 +1,4 @@
-"""The loss of a control message on real processes, with a stop token: all guards end it, and without the watchdog not."""
+"""A control message is lost on real processes, with a stop token: all guards end it, without the watchdog not."""
 
 from __future__ import annotations
 
