@@ -58,13 +58,15 @@ class Memory:
     def __init__(self) -> None:
         self.page_bytes: dict[str, int] = {}
         self._regions: dict[str, list[seen.RegionData]] = defaultdict(list)
-        self._peers: dict[str, list[str]] = defaultdict(list)
+        self.peers: dict[str, set[str]] = defaultdict(set)
+        """by instance, whom it granted anything"""
+        self._instances: dict[str, list[str]] = defaultdict(list)
         self._found: dict[tuple[str, int], tuple[str, int, int, int]] = {}
 
     def region(self, event: seen.Region) -> None:
         """Layers of a pool lie apart, and are registered before anything is granted."""
         new = event.data
-        if self._peers or event.instance not in self.page_bytes:
+        if self.peers or event.instance not in self.page_bytes:
             raise Extraordinary
         for old in self._regions[event.instance]:
             if old.layer == new.layer or not (
@@ -74,17 +76,17 @@ class Memory:
         self._regions[event.instance].append(new)
 
     def peer(self, instance: str, writer: str) -> None:
-        """`instance` has granted `writer` something."""
-        if instance not in self._peers[writer]:
-            self._peers[writer].append(instance)
-            self._found.clear()
+        """`instance` has granted `writer` something for the first time."""
+        self.peers[instance].add(writer)
+        self._instances[writer].append(instance)
+        self._found.clear()
 
     def find(self, writer: str, address: int) -> tuple[str, int, int, int]:
         """Instance, layer, page, and offset within it."""
         return self._found.get((writer, address)) or self._find(writer, address)
 
     def _find(self, writer: str, address: int) -> tuple[str, int, int, int]:
-        for instance in self._peers[writer]:
+        for instance in self._instances[writer]:
             for region in self._regions[instance]:
                 if region.address <= address < region.address + region.bytes:
                     number, start = divmod(address - region.address, self.page_bytes[instance])
@@ -137,8 +139,10 @@ class Pages:
 
     def mine(self, event: seen.Record) -> Page:
         """The same, if it belongs to the attempt of the event."""
-        page = self.alive(event)
-        if page.owner != (event.request, event.attempt):
+        page = self.pages.get((event.instance, event.page))
+        if page is None or page.gen != event.gen or page.owner != (event.request, event.attempt):
+            raise Extraordinary
+        if page.state == "FREE":
             raise Extraordinary
         return page
 
@@ -221,13 +225,15 @@ class Pages:
 
     def grant(self, event: seen.Granted) -> None:
         """To use a page of one's own, to one peer, before any evidence that it is over."""
-        page = self.mine(event)
-        if page.closed or (page.grants and page.grants[0].to != event.data.to):
+        page, data = self.mine(event), event.data
+        if page.closed or (page.grants and page.grants[0].to != data.to):
             raise Extraordinary
         self.grants += 1
-        page.grants.append(event.data)
-        page.granted = max(page.granted, event.data.bytes)
-        self.memory.peer(event.instance, event.data.to)
+        page.grants.append(data)
+        if data.bytes > page.granted:
+            page.granted = data.bytes
+        if data.to not in self.memory.peers[event.instance]:
+            self.memory.peer(event.instance, data.to)
 
     def post(self, event: seen.Posted) -> None:
         """Out of a page of one's own, into one granted and not closed, a place that nobody has written to."""

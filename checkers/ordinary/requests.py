@@ -177,8 +177,9 @@ class Requests:
 
     def receive(self, event: seen.Received) -> None:
         """Nothing of another attempt is closed by it."""
-        self.current(event)
         reader = (event.request, event.attempt)
+        if reader[1] is None or self._current.get((event.instance, reader[0])) != reader[1]:
+            self.current(event)
         if self._named[event.instance].setdefault(event.data.id, reader) != reader:
             raise Extraordinary
         self.messages += 1
