@@ -52,7 +52,7 @@ class Announced:
             bytes=identity.bytes,
             layer=identity.layer,
             chunk=identity.chunk,
-            **({"op": identity.op} if identity.op == "read" else {}),
+            **({"op": "read", "peer_address": identity.peer_address} if identity.op == "read" else {}),
             **data,
         )
 

@@ -23,6 +23,7 @@ INJECTOR = Injector(
     actions=("hold", "ghost", "fail", "lose-completion", "delay", "pass"),
     only_simulated=("ghost",),
     payloads=("at-hold", "at-release", "reread"),
+    reads=("at-release",),
     mechanisms={
         "congestion": Mechanism(
             means=(

@@ -250,6 +250,7 @@ class Holds:
             chunk=identity.chunk,
             **({"rank": identity.rank} if identity.rank is not None else {}),
             **({"slot": identity.slot} if identity.slot is not None else {}),
+            **({"op": "read", "peer_address": identity.peer_address} if identity.op == "read" else {}),
             **data,
         )
 

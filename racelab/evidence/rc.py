@@ -250,7 +250,7 @@ class ReliableConnections:
 
     def _check_landed(self, event: Event) -> None:
         """The gate's word that a write landed rests on requests that did."""
-        start, size = event.data["address"], event.data["bytes"]
+        start, size = event.data.get("peer_address", event.data["address"]), event.data["bytes"]
         parts = [part for part in self._landed if start <= part[0] < start + size]
         if sum(part[1] for part in parts) < size:
             raise Illegal(f"write {event.data['what']} has landed, and no request of it has")

@@ -73,7 +73,8 @@ class SoftwareDevices:
 
     def landed(self) -> int | None:
         """As the device counted."""
-        return sum(port.landed_bytes for port in self._fabric.ports() if port.pid == os.getpid())
+        mine = (port for port in self._fabric.ports() if port.pid == os.getpid())
+        return sum(port.landed_bytes + port.read_bytes for port in mine)
 
 
 class KernelDevices:
