@@ -347,6 +347,15 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
         document.problem("a pull reads whole layers: one rank", "lab", "ranks")
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
+    if lab.transfer == "pull":
+        for key, asked in (
+            ("ranks", lab.ranks > 1),
+            ("router", lab.router),
+            ("metadata-slots", lab.metadata_slots is not None),
+            ("prefill-token-limit", lab.prefill_token_limit is not None),
+        ):
+            if asked:
+                document.problem(f"{key} is for labs that push", "lab", key)
     for name, request in requests.items():
         if request.prompt_tokens < 2 or request.new_tokens < 1:
             document.problem("a request needs a prompt of 2 tokens and 1 new token at least", "requests", name)

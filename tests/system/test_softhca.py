@@ -61,6 +61,13 @@ def test_the_verdict_is_what_the_scenario_says(rdma: Workbench, name: str, polic
             assert certificate.state in ("confirmed", "not-reached"), certificate.why
 
 
+def test_reads_are_held_before_the_doorbell(rdma: Workbench) -> None:
+    played = rdma.play(Order(wanted("late-read-after-abort"), "eager"))
+    assert played.verdict.verdict == "reproduced", played.verdict.why
+    assert {each.state for each in played.verdict.injections} == {"confirmed"}
+    assert {event.data["opcode"] for event in played.history.by_kind["work-request"]} == {"read"}
+
+
 def test_it_is_labelled_as_simulated_and_proven_to_be_rdma(rdma: Workbench) -> None:
     played = rdma.play(Order(wanted("late-write-after-timeout"), "eager"))
     json = played.verdict.to_json()

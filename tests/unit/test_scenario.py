@@ -247,3 +247,58 @@ def test_any_scenario_dumps_and_loads_equal(
 def test_no_text_crashes_the_reader(text: str) -> None:
     with contextlib.suppress(DocumentError):
         scenario.loads(text)
+
+
+PULLED = """
+scenario: pulled
+about: reads are held
+lab: {transfer: pull}
+requests:
+  r1: {}
+  r2: {}
+steps:
+- hold:
+    id: x1
+    count: 4
+    read: {request: r1}
+- submit: r1
+- hold:
+    id: m1
+    count: 0
+    message: {type: renew}
+- submit: {request: r2, reference-of: r1}
+- expect: {claim: reuses-source, request: r2, of: r1}
+- release: x1
+"""
+
+
+def test_reads_and_references_are_read_and_written_back() -> None:
+    made = scenario.loads(PULLED)
+    hold = made.holds()["x1"]
+    assert hold.reads
+    assert hold.write is not None
+    assert (hold.write.op, hold.write.request) == ("read", "r1")
+    assert [scenario.read_aloud(step) for step in made.steps] == [
+        "hold x1: 4 read(s) with request r1",
+        "submit r1",
+        "hold m1: every message(s) with type renew",
+        "submit r2 with the reference of r1",
+        "expect that r2 has a source page that r1 had",
+        "release x1",
+    ]
+    assert scenario.loads(scenario.dump(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "problem"),
+    [
+        ("{transfer: pull}", "{}", "nothing is read where prefill pushes"),
+        ("{transfer: pull}", "{transfer: pull, ranks: 2}", "ranks is for labs that push"),
+        ("reference-of: r1", "reference-of: r9", "no request 'r9'"),
+        ("- release: x1", "- await: {event: held, hold: m1}", "there is no number of things to wait for"),
+        ("count: 4", "count: 0", "count must be at least 1"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_pull_is_said(was: str, now: str, problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        scenario.loads(PULLED.replace(was, now))
