@@ -429,9 +429,12 @@ def _replaced(**variables: str) -> dict[str, Any]:
 @row
 def address_of_a_dead_target() -> dict[str, Any]:
     with two() as own:
-        assert own.writer("write", segment=own.target, source=0, address=own.base, size=PAGE) == 0
-        own.kill("target")
         host, _, port = own.target.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as asking:
+            asking.sendall(pack_handshake(METADATA, b"{}"))
+            assert read_handshake(asking) is not None
+            assert asking.recv(1) == b"", "the target ends it first"
+        own.kill("target")
         free = ports._is_free(host, int(port))
         ports.free_again(host, int(port))
         return {"free": free, "free-once-its-connections-are-ended": ports._is_free(host, int(port))}
