@@ -139,13 +139,8 @@ class Conductor:
         self._phase("drain")
         self._settle()
         self._pass_time(self.scenario.bound_ms)
-<<<<<<< HEAD
-=======
         if self.witness.of("killed"):  # who has not heard of a death keeps what it has for the dead one as long as this
             self._pass_time(self.scenario.lab.source_hold_ms + self.scenario.lab.drain_timeout_ms)
-        for name in list(self.crew.dead):
-            self.crew.restart(name, AFTERWARDS)
->>>>>>> 9c08bff (Soft-RoCE's fences; a drain after a death goes past what a peer keeps for the dead)
         self._phase("probe")
         for name in list(self.crew.dead):
             self._restart(name, AFTERWARDS)
