@@ -46,6 +46,7 @@ def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
     if not _several_attempts(history):
         return found
     sides: dict[str, _Side] = defaultdict(_Side)
+    real = history.header.scenario.lab.clock == "real"
     for event in history.of(*_KINDS):
         side = sides[event.instance]
         match event.kind:
@@ -59,7 +60,7 @@ def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
                 if side.latest is not None and _same_attempt(side.latest, event):
                     side.suspect = None
             case _:
-                if _ends_unnamed(event) and side.latest is not None and _other_attempt(side.latest, event):
+                if _ends_unnamed(event) and side.latest is not None and _obeys(side.latest, event, real):
                     found.append((side.latest, event, f"ends {attempt_name(event.request, event.attempt)}"))
                 if side.live.get(event.request) == event.attempt:
                     del side.live[event.request]
@@ -72,6 +73,12 @@ def _several_attempts(history: History) -> bool:
     """Whether any request has two: only then is there another attempt whose state could change."""
     attempts = {(event.request, event.attempt) for kind in _KINDS for event in history.by_kind[kind]}
     return len(attempts) > len({request for request, _ in attempts})
+
+
+def _obeys(message: Event, ended: Event, real_clock: bool) -> bool:
+    """Whether an attempt ends because of a message of another one: not if time has passed in between, and a timer
+    has ended it. On a real clock time always passes."""
+    return _other_attempt(message, ended) and (real_clock or ended.clock_ms == message.clock_ms)
 
 
 def _settle(side: _Side, found: list[tuple[Event, Event | None, str]]) -> None:

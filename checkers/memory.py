@@ -86,9 +86,9 @@ class Memory:
         return changed
 
     def _regions_of(self, instance: str, write: Write) -> list[Region]:
-        """The memory of the process that was there when the write landed, or was last heard of."""
+        """The memory of the process that was there when the write landed, or else when it was posted."""
         if instance in self._earlier:
-            seen = write.landed or write.completed or write.posted
+            seen = write.landed or (write.completed if write.succeeded else None) or write.posted
             for until, regions in self._earlier[instance]:
                 if seen.hlc < until:
                     return regions

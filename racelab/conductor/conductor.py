@@ -359,9 +359,14 @@ class Conductor:
         )
 
     def _look(self, held: list[Event], why: str) -> None:
-        """Have the receiver read the ranges that held writes aim at: the brackets of their landings."""
+        """Have the receiver read the ranges that held writes aim at: the brackets of their landings.
+
+        What was aimed at a process that has died since has no place in the one that is there.
+        """
         if "decode" not in self.crew.answering:
             return
+        deaths = [event.hlc for event in self.witness.of("killed") if event.data["peer"] == "decode"]
+        held = [event for event in held if not any(death > event.hlc for death in deaths)]
         regions = {
             event.data["layer"]: range(event.data["address"], event.data["address"] + event.data["bytes"])
             for event in self.witness.of("region")

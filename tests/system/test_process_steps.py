@@ -105,6 +105,9 @@ def test_a_receiver_is_replaced_at_its_address(bench: Workbench) -> None:
     steps = """
   - submit: r2
   - await: {event: finished, request: r2}
+  - hold: {id: w1, write: {request: r1}, count: 2}
+  - submit: r1
+  - await: {event: held, hold: w1}
   - kill: decode
   - restart: decode
   - submit: r2
@@ -112,7 +115,7 @@ def test_a_receiver_is_replaced_at_its_address(bench: Workbench) -> None:
 """
     played = bench.play(Order(wanted("replaced", steps), "ledger"))
     assert played.verdict.verdict == "not-reproduced", played.verdict.why
-    assert states(played.verdict) == {"kill-decode": "confirmed", "restart-decode": "confirmed"}
+    assert states(played.verdict) == {"w1": "confirmed", "kill-decode": "confirmed", "restart-decode": "confirmed"}
     (restarted,) = played.history.by_kind["restarted"]
     assert restarted.data["segment"] == restarted.data["was_segment"]
     assert restarted.data["pid"] != restarted.data["was_pid"]
