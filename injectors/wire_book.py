@@ -206,11 +206,13 @@ class Book:
         go: Callable[[], None],
         lose: Lose,
         payload: memoryview | None = None,
+        tell: Callable[[], None] = lambda: None,
         **about: Any,
     ) -> Held | None:
         """The whole write is here, or what a read asked for: hold it, or None if its hold is over.
 
-        The writer of a `ghost` is reset at once and the write kept; of a `fail` it is lost at once.
+        The writer of a `ghost` is reset at once and the write kept; of a `fail` it is lost at once;
+        that of an `early-success` hears by `tell` that it has landed.
         """
         with self._lock:
             hold = self._open_hold(announced)
@@ -227,6 +229,9 @@ class Book:
                 held.end()
                 return held
             hold.queue.append(held)
+            if hold.action == "early-success":
+                held.answered = True
+                tell()
             if hold.action == "ghost":
                 held.orphan = True
                 lose(False)

@@ -12,7 +12,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import WriteIdentity
 
-STOPS = ("hold", "ghost", "fail", "delay")
+STOPS = ("hold", "ghost", "fail", "delay", "early-success")
 """Actions under which a write stops whole, before its target has any of it."""
 
 LOSES_COMPLETION = "lose-completion"
@@ -78,6 +78,8 @@ class Held:
         self.lost = False
         self.orphan = False
         """whether its writer has been reset, and hears nothing of it any more"""
+        self.answered = False
+        """whether its writer has been told already that it succeeded"""
         self.told = threading.Event()
 
     def corrupt(self, offset: int) -> None:

@@ -171,7 +171,7 @@ class Relay:
             nonlocal sent
             sent += self.target.send_at_once(whole[sent:])
 
-        held = self.book.stop(announced, go, self._lose, whole[HEADER.size :])
+        held = self.book.stop(announced, go, self._lose, whole[HEADER.size :], tell=self._tell_success)
         if held is not None and not self.book.wait(held):
             return False
         if held is not None and held.torn is not None:
@@ -186,6 +186,10 @@ class Relay:
     def place(self, whole: memoryview) -> int:
         """Send what goes on at once of a write that is to stop, header included; how much. Here nothing does."""
         return 0
+
+    def _tell_success(self) -> None:
+        """Answer in the target's place, which has not got a byte yet."""
+        self.writer.send(STATUS.pack(0, STATUS_MAGIC))
 
     def _lose(self, both_ends: bool) -> None:
         self.writer.close(reset=True)
@@ -225,6 +229,8 @@ class Relay:
             outcome = Outcome(f"the target refused it with code {code}" if code else None, code)
         if held is not None:
             self.book.settle(held, outcome.kind, outcome.data)
+            if held.answered:
+                return outcome.code is not None
             if held.orphan or sockets.info(self.writer.socket).peer_finished:
                 return False  # its writer has gone meanwhile
         elif announced is not None:

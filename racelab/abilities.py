@@ -96,7 +96,7 @@ def _impossible_of_reads(wanted: Scenario, hold: Armed, gate: Injector) -> str |
         return "hold reads"
     if hold.payload not in (None, *gate.reads):
         return f"let a read end with payload {hold.payload}"
-    told = hold.action if hold.action in ("ghost", "lose-completion") else None
+    told = hold.action if hold.action in ("ghost", "lose-completion", "early-success") else None
     asked = told or next((end for end in _ends(wanted, hold) if end == "tear" or end not in gate.ends), None)
     return f"do that to a read: {_DEEDS.get(asked, asked)}" if asked is not None else None
 
@@ -112,6 +112,7 @@ def _ends(wanted: Scenario, hold: Armed) -> Iterator[str]:
 
 _DEEDS = {
     "hold": "hold anything",
+    "early-success": "tell a writer that a write has landed before it has (early-success)",
     "ghost": "tell a writer that a write failed that is still on its way (ghost)",
     "fail": "fail a write at once (fail)",
     "lose-completion": "keep a completion back (lose-completion)",

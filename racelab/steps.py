@@ -136,11 +136,12 @@ class Hold(Armed, frozen=True, kw_only=True, rename="kebab", tag="hold"):
     """The next `count` matching things stop until let go, in the network or (`work`) on an instance's stream.
 
     `action` says what their sender learns meanwhile: of a `ghost` that it failed, although its bytes are
-    still on their way; of `fail` that it failed, and it did; of `lose-completion` nothing, although it
+    still on their way; of `fail` that it failed, and it did; of `early-success` that it has landed, which it has not
+    (no TCP does that: labelled `synthetic`); of `lose-completion` nothing, although it
     has landed. `payload` is that of the gate if it is left out.
     """
 
-    action: Literal["hold", "ghost", "fail", "lose-completion"] = "hold"
+    action: Literal["hold", "ghost", "fail", "lose-completion", "early-success"] = "hold"
     payload: Literal["at-hold", "at-release", "reread"] | None = None
 
 

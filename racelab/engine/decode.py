@@ -40,6 +40,7 @@ from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
 from racelab.engine.reference import Reference
 from racelab.engine.slots import Slots
+from racelab.engine.tails import LOOKS_MAX, PARTS, Tails
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
 from racelab.evidence.recorder import Recorder
@@ -77,6 +78,7 @@ class Decode:
         self.registrations = LocalWork(recorder)
         """of transfers: done by a thread of their own, and no part of the stream"""
         self._zero_fill = ZeroFill(self.work, guards, pool)
+        self._tails = Tails(pool, guards)
         self._slots = slots
         self._shape = shape
         self._recorder = recorder
@@ -237,6 +239,8 @@ class Decode:
         granted = -(-request.transferred // self._shape.page_tokens)
         for index in range(request.hits, granted):
             size_bytes = self._pool.valid_bytes(index, request.transferred)
+            if not request.pulled:
+                self._tails.mark(request.tickets[index], size_bytes)
             self.ledger.grant(request.tickets[index], NIC if request.pulled else PREFILL, size_bytes)
         self.cache.publish(request.tickets, request.keys, committed=False)
         if request.hits == granted:
@@ -290,7 +294,7 @@ class Decode:
         elif message.type == "failed":
             self._on_failed(message, request)
         elif message.type == "abort-ack":
-            if message.body["clean"]:
+            if message.body["clean"] and not self._tails.distrusts_end(message):
                 self._close_grants(message, "acknowledged")
         else:
             self._mail.ignored(message, f"decode takes no {message.type}")
@@ -304,11 +308,18 @@ class Decode:
             if self._guards.refuse(KeepWaiting(*about, waited_ms=0, limit_ms=limit_ms, replaced=True)):
                 self._fail(request, "prefill has been replaced")
 
-    def _on_written(self, message: Message, request: Live) -> None:
+    def _on_written(self, message: Message, request: Live, looks: int = 0) -> None:
         assert message.chunk is not None
         ok = message.body["status"] == "ok"
+        own = self._attempts[message.request, message.attempt]
+        as_agreed = message.body["tokens"] == own.transferred  # else it ends elsewhere
+        if ok and as_agreed and self._tails.distrusts(message):
+            if looks < LOOKS_MAX:  # and look again
+                later_ms = max(self._shape.drain_timeout_ms // PARTS, 1) << looks
+                self._clock.after(later_ms, lambda: self._on_written(message, request, looks + 1))
+            return
         handle = (message.chunk, message.rank or 0)
-        handles = self._attempts[message.request, message.attempt].handles
+        handles = own.handles
         if handles.note(*handle, ok=ok):
             self._close_grants(message, "completions")
         elif not ok:

@@ -112,6 +112,14 @@ class PagePool:
             for block in range(len(self.blocks))
         ]
 
+    def get(self, page: int, block: int, start: int, end: int) -> bytes:
+        """What is in a byte range of one page's block."""
+        return self._bytes[block, page, start:end].tobytes()
+
+    def put(self, page: int, block: int, start: int, data: bytes) -> None:
+        """Write into one page's block."""
+        self._bytes[block, page, start : start + len(data)] = numpy.frombuffer(data, dtype=numpy.uint8)
+
     def zero(self, pages: Sequence[int]) -> None:
         """Clear pages, all blocks of them."""
         self._bytes[:, list(pages)] = 0

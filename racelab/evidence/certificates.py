@@ -70,6 +70,19 @@ class Queued(Case):
         """No transport is concerned."""
 
 
+class Early(Case):
+    """Each write stopped with its writer told that it had landed, and landed later."""
+
+    def check_end(self, held: Event) -> None:
+        """The writer's API said success while the gate still had all of it."""
+        super().check_end(held)
+        write, released = self.write(held), self.released.get(held.data["what"])
+        if write is None or released is None:
+            return
+        if write.completed is None or not write.succeeded or write.completed.hlc > released.hlc:
+            self.wrong.append(f"the writer of {held.data['what']} had not heard of a success when it went on")
+
+
 class Delayed(Case):
     """Each thing went on by itself, and no sooner than the distribution said."""
 
@@ -168,6 +181,7 @@ class Withheld(Case):
 
 
 _CASES: dict[str, type[Case]] = {
+    "early-success": Early,
     "pass": Passing,
     "delay": Delayed,
     "duplicate": Copied,

@@ -24,6 +24,11 @@ before the sum is taken or after it was compared, is not found (Stone and Partri
 
 WHAT_QOS_0_DOES = "a broker delivers what is sent at QoS 0 once at most (MQTT 3.1.1, 4.3.1)"
 
+WHAT_A_STATUS_SAYS = (
+    "over TCP the target itself sends the status once it has them; what is stood in for is memory behind a NIC or a "
+    "GPU in which an acknowledged write is not visible yet"
+)
+
 DEFAULT_TIMERS = "default-timers"
 SHORTENED = "shortened"
 SYNTHETIC = "synthetic"
@@ -65,6 +70,8 @@ def hold_label(history: History, hold: Armed) -> str:
         return f"{SYNTHETIC}: hold {hold.id} changes a byte; {WHAT_CHECKSUMS_DO}"
     if hold.action == "pass":
         return DEFAULT_TIMERS
+    if hold.action == "early-success":
+        return f"{SYNTHETIC}: hold {hold.id} reports success before the bytes have landed; {WHAT_A_STATUS_SAYS}"
     if any(event.data.get("qos") == 0 for event in history.by_kind["held"] if _under(event, hold)):
         return f"{SYNTHETIC}: hold {hold.id} repeats a message; {WHAT_QOS_0_DOES}"
     mechanism = history.header.mechanisms.get(hold.id)

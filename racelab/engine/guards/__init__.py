@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from racelab.engine.guards.arrival import TrustCompletion
 from racelab.engine.guards.control import ApplyControl, RegisterTransfer, ReviveTransfer, SendUnregistered
 from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
@@ -55,6 +56,7 @@ __all__ = [
     "SendUnregistered",
     "SkipNotice",
     "Ticket",
+    "TrustCompletion",
     "UseSlot",
     "guarded",
 ]

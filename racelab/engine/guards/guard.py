@@ -57,6 +57,10 @@ class Guards:
         self._guards = list(guards)
         self._recorder = recorder
 
+    def judge(self, kind: type[Question]) -> bool:
+        """Whether any of them answers questions of a kind: for what is only done where one does."""
+        return any(issubclass(kind, guard.judges) for guard in self._guards)
+
     def refuse(self, question: Question) -> Guard | None:
         """The first guard that objects, if one does."""
         for guard in self._guards:

@@ -4,6 +4,7 @@ what engines have published.
 
 from __future__ import annotations
 
+from racelab.engine.guards.arrival import BytesBeforeCommit
 from racelab.engine.guards.control import (
     ControlCarriesGeneration,
     RegisterBeforeSend,
@@ -41,6 +42,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     RememberEnded,
     RegisterBeforeSend,
     CheckIncarnation,
+    BytesBeforeCommit,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
