@@ -20,6 +20,7 @@ from racelab.evidence.history import History
 from racelab.evidence.labels import VirtualTime
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
+from racelab.scenario import PROBE
 
 SPEC = "finality"
 AFTERWARDS = "ended only with what the conductor did for the probe request"
@@ -87,7 +88,7 @@ class _Judge:
             if took > bound_ms:
                 what = f"{_who(submitted)} ended after {took:,} ms, more than {bound_ms:,}"
                 self._found(submitted, terminal[0], what)
-            elif self._probed(terminal[0]) and not self._probed(submitted):
+            elif submitted.request != PROBE and self._probed(terminal[0]) and not self._probed(submitted):
                 self._found(submitted, terminal[0], f"{_who(submitted)} was stuck after the drain, and {AFTERWARDS}")
             if len(terminal) > 1:
                 kinds = " and ".join(event.kind for event in terminal)

@@ -459,6 +459,10 @@ class Oracle:
             over = [event for event in self.all(*ENDS) if who(event) == who(first)]
             if len(over) != 1 or over[0].clock_ms - first.clock_ms > lab.request_timeout_ms + lab.drain_timeout_ms:
                 yield f"{who(first)} ended {len(over)} times, or too late"
+            probes = [phase for phase in self.all("phase") if phase.data["phase"] == "probe"][:1]
+            waited = first.request != "probe" and any(self.earlier(first, phase) for phase in probes)
+            if waited and over and self.earlier(probes[0], over[0]):
+                yield f"{who(first)} ended only after the drain"
             for event in self.all("committed", "read"):
                 if (
                     over

@@ -153,6 +153,14 @@ class Refused(Record, tag="refused"):
     data: Raw
 
 
+class PhaseData(Data):
+    phase: str
+
+
+class Phase(Record, tag="phase"):
+    data: PhaseData
+
+
 class Submitted(Record, tag="submitted"):
     data: Raw
 
@@ -175,6 +183,7 @@ class RowData(Data):
     fingerprints: list[Row]
     token: int = 0
     keys: list[tuple[int, int, str]] = []
+    by: str | None = None
 
 
 class Committed(Record, tag="committed"):
@@ -205,8 +214,13 @@ class Failed(Record, tag="failed"):
     data: Raw
 
 
+class EndedData(Data):
+    why: str
+    by: str | None = None
+
+
 class AttemptEnded(Record, tag="attempt-ended"):
-    data: Raw
+    data: EndedData
 
 
 class PostedData(Data):
@@ -274,7 +288,7 @@ class Landed(Record, tag="landed"):
     data: Gated
 
 
-_UNREAD = "run-started phase step step-done queued chunks look scan sockets rails armed delivered"
+_UNREAD = "run-started step step-done queued chunks look scan sockets rails armed delivered"
 """Kinds that no specification asks for."""
 
 Unread = tuple(
@@ -287,6 +301,6 @@ Pages = Pool | Region | Moves | Granted | Closed | Hit | Dropped
 Requests = Submitted | Admitted | Accepted | Finished | TimedOut | Aborted | Failed | AttemptEnded
 Rows = Committed | Published | Read
 Writes = Posted | Completed | Held | Released | Landed
-Rest = Sent | Received | Ignored | Refused | Counted | Quiesced
+Rest = Phase | Sent | Received | Ignored | Refused | Counted | Quiesced
 
 DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Union[(Pages, Requests, Rows, Writes, Rest, *Unread)])

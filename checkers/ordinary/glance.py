@@ -79,6 +79,7 @@ class Glance:
             seen.Granted: self._granted,
             seen.Closed: requests.close,
             seen.Hit: requests.hit,
+            seen.Phase: requests.phase,
             seen.Submitted: requests.submit,
             seen.Finished: requests.finish,
             seen.Committed: requests.commit,

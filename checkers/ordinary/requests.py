@@ -8,7 +8,7 @@ import msgspec
 
 from checkers.ordinary import events as seen
 from checkers.ordinary.pages import Extraordinary, Page, Pages, Reader
-from racelab.scenario import Scenario
+from racelab.scenario import PROBE, Scenario
 
 Where = tuple[str, str | None, int | None]
 """Instance, request, attempt."""
@@ -50,6 +50,13 @@ class Requests:
         if reader in self.submitted:
             raise Extraordinary
         self.submitted[reader] = event.clock_ms
+
+    def phase(self, event: seen.Phase) -> None:
+        """When the probe is sent, whatever came before it is over."""
+        if event.data.phase == "probe":
+            waiting = [reader for reader, since in self.submitted.items() if since is not None and reader[0] != PROBE]
+            if waiting:
+                raise Extraordinary
 
     def end(self, event: seen.Record) -> None:
         """Once and in time."""
@@ -129,6 +136,7 @@ class Requests:
     def commit(self, event: seen.Committed) -> None:
         """Decode takes the KV as complete."""
         attempt = self.consume(event)
+        self._by(event, event.data.by)
         self.commits += 1
         if attempt.committed is None:
             attempt.committed = attempt.rows
@@ -174,6 +182,7 @@ class Requests:
         if self._current.get(whose) != event.attempt:
             raise Extraordinary
         self._over.add(whose)
+        self._by(event, event.data.by)
 
     def receive(self, event: seen.Received) -> None:
         """Nothing of another attempt is closed by it."""
@@ -183,6 +192,12 @@ class Requests:
         if self._named[event.instance].setdefault(event.data.id, reader) != reader:
             raise Extraordinary
         self.messages += 1
+
+    def _by(self, event: seen.Record, message: str | None) -> None:
+        """Nothing is done because of a message to another attempt."""
+        reader = (event.request, event.attempt)
+        if message is not None and self._named[event.instance].setdefault(message, reader) != reader:
+            raise Extraordinary
 
     def close(self, event: seen.Closed) -> None:
         """By a message of the same attempt, if by a message."""
