@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from duet import Duet
 
-from racelab.engine.decode import TOKENS_READ_IN_FULL
+from racelab.engine.answering import TOKENS_READ_IN_FULL
 from racelab.evidence.events import Event
 from racelab.scenario import Lab, Request
 
