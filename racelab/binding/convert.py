@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from racelab import scenario
-from racelab.binding import moves, naming, pages
-from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, Binding, Property
+from racelab.binding import moves, naming, pages, setting
+from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, NOTIFICATION, Binding, Property
 from racelab.binding.expression import Scene, Undefined, word
+from racelab.binding.holding import Holding, copy_hold, message_hold, work_hold, write_hold
 from racelab.binding.moves import Attempt, Course, Move, Span
 from racelab.binding.naming import Named
 from racelab.binding.timing import Timeline, TooEarly
@@ -30,17 +31,13 @@ from racelab.scenario import (
     Drop,
     Expect,
     Expected,
-    Hold,
-    MessageMatch,
     Release,
     Scenario,
     Step,
     Submit,
-    WriteMatch,
 )
 from racelab.traces.trace import Trace
 
-MESSAGE_MECHANISM = "broker-backlog"
 TIMEOUT_MS = 10_000
 PROMPT_TOKENS = 9
 NEW_TOKENS = 4
@@ -160,6 +157,9 @@ class _Writer:
         self.pages = held_pages
         self.lab = scenario.Lab(decode_pages=held_pages.pool, request_timeout_ms=TIMEOUT_MS)
         self.patience = patience
+        self.holding = Holding(course, self.lab.layers)
+        self.posts_apart = any("post" in rule.means and "submit" not in rule.means for rule in binding.rules)
+        self.setting = setting.of(trace, binding.setting)
         self.timeline = Timeline(course, TIMEOUT_MS, self.lab.drain_timeout_ms, patience)
         self.steps: list[Step] = []
         self.ended: set[Attempt] = set()
@@ -167,7 +167,7 @@ class _Writer:
         """ended by a time-out or the client, not by an answer"""
         self.awaited: Counter[tuple[str, Attempt]] = Counter()
         self.victim: str | None = None
-        self.guard: str | None = None
+        self.guard = self.setting.guard
         self.delivered: set[Attempt] = set()
 
     def step(self, step: Named) -> Explained:
@@ -179,6 +179,9 @@ class _Writer:
         self.note_drain(step)
         for seen in self.pages.seen[step.number]:
             self.wait(seen.event, seen.attempt)
+        for (_, kind), span in self.course.messages.items():
+            if span.held and span.sent == step.number:
+                self.steps.append(Await(event="held", hold=message_hold(kind, span)))
         action = f"{step.rule.name}({', '.join(str(move.attempt) for move in self.course.of_step(step)[:1])})"
         read = tuple(scenario.read_aloud(written) for written in self.steps[begin:])
         return Explained(step.number, action, step.why, read)
@@ -188,12 +191,22 @@ class _Writer:
         match move.means:
             case "submit":
                 self.submit(move)
-            case "land":
+            case "post":
+                if self.posts_apart:
+                    self.post(move)
+            case "land" | "fail":
                 self.land(move)
-            case "deliver":
+            case "compute":
+                self.work("forward", self.course.forwards.get((attempt, move.chunk)))
+            case "fill":
+                self.work("zero-fill", self.course.fills.get(attempt))
+            case "deliver" | "lose" | "copy" if move.step.rule.message != NOTIFICATION:
+                self.message(move)
+            case "deliver" | "copy":
                 self.deliver(move)
             case "lose":
-                self.steps.append(Drop(hold=_note_hold(self.course.notes[attempt, move.chunk])))
+                note = self.course.notes[attempt, move.chunk]
+                self.end_of((copy_hold if note.copied else message_hold)(NOTIFICATION, note), lost=True)
             case "time-out":
                 self.advance(move, "time-out")
                 self.wait("timed-out", attempt)
@@ -210,7 +223,7 @@ class _Writer:
                 self.end(attempt)
             case "expire":
                 self.advance(move, "drain")
-            case "post" | "silent":
+            case "silent":
                 pass
 
     def submit(self, move: Move) -> None:
@@ -218,21 +231,14 @@ class _Writer:
         gap_ms = self.timeline.start(attempt, "time-out", move)
         if gap_ms:
             self.steps.append(scenario.Advance(ms=gap_ms))
-        writes = [span for span in self.course.writes.values() if span.attempt == attempt]
-        notes = [span for span in self.course.notes.values() if span.attempt == attempt]
-        for span in writes:
-            if span.held:
-                match = WriteMatch(request=attempt.request, attempt=self.number(attempt), chunk=self.chunk(span))
-                self.steps.append(Hold(id=_write_hold(span), write=match, count=self.lab.layers))
-        for span in notes:
-            if span.held:
-                message = MessageMatch(
-                    type="written", request=attempt.request, attempt=self.number(attempt), chunk=self.chunk(span)
-                )
-                self.steps.append(Hold(id=_note_hold(span), message=message, mechanism=MESSAGE_MECHANISM))
+        self.steps += self.holding.armed(attempt)
         self.steps.append(Submit(request=attempt.request))
         if self.course.size(attempt):
             self.wait("page-private", attempt)
+        fill = self.course.fills.get(attempt)
+        if fill is not None and fill.held:
+            self.steps.append(Await(event="held", hold=work_hold("zero-fill", fill)))
+            self.wait("granted", attempt)
         if self.course.found[attempt]:
             self.steps.append(
                 Await(
@@ -246,26 +252,69 @@ class _Writer:
         for old in self.pages.reuses[attempt]:
             self.steps.append(Expect(claim="reuses", request=attempt.request, of=old.request))
             self.victim = attempt.request
-        for span in writes:
-            if span.held:
-                self.steps.append(Await(event="held", hold=_write_hold(span)))
+        for span in self.course.writes.values() if not self.posts_apart else ():
+            if span.attempt == attempt and span.held:
+                self.steps.append(Await(event="held", hold=write_hold(span)))
+
+    def post(self, move: Move) -> None:
+        """The writes of a chunk are posted, in a step of its own."""
+        forward = self.course.forwards.get((move.attempt, move.chunk))
+        if forward is not None and forward.held:
+            self.steps.append(Await(event="held", hold=work_hold("forward", forward)))
+        for _ in range(self.lab.layers):
+            self.wait("posted", move.attempt)
+        del self.steps[-self.lab.layers : -1]  # the last one waits for all
+        span = self.course.writes[move.attempt, move.chunk]
+        if span.held:
+            self.steps.append(Await(event="held", hold=write_hold(span)))
 
     def land(self, move: Move) -> None:
         write, note = self.course.writes[move.attempt, move.chunk], self.course.notes[move.attempt, move.chunk]
-        if write.held:
-            self.steps.append(Release(hold=_write_hold(write)))
-            self.steps.append(Await(event="landed", hold=_write_hold(write), count=self.lab.layers))
+        if write.lost:
+            self.steps.append(Drop(hold=write_hold(write)))
+            self.wait("completed", move.attempt)
+        elif write.held:
+            self.steps.append(Release(hold=write_hold(write)))
+            self.steps.append(Await(event="landed", hold=write_hold(write), count=self.lab.layers))
         else:
             self.wait("completed", move.attempt)
         if note.held:
-            self.steps.append(Await(event="held", hold=_note_hold(note)))
+            self.steps.append(Await(event="held", hold=message_hold(NOTIFICATION, note)))
+
+    def work(self, op: str, span: Span | None) -> None:
+        """Local work that was held runs."""
+        if span is not None and span.held:
+            self.steps.append(Release(hold=work_hold(op, span)))
+
+    def message(self, move: Move) -> None:
+        """Another message than a notification arrives, or is lost."""
+        kind = move.step.rule.message
+        span = self.course.messages.get((move.attempt, kind))
+        if span is None:
+            return
+        if move.means == "copy":
+            self.steps.append(Await(event="held", hold=copy_hold(kind, span)))
+        elif span.copied or span.held:
+            hold = copy_hold(kind, span) if span.copied else message_hold(kind, span)
+            self.end_of(hold, lost=span.lost)
+
+    def end_of(self, hold: str, *, lost: bool) -> None:
+        """What is held goes on, or is lost."""
+        if lost:
+            self.steps.append(Drop(hold=hold))
+        else:
+            self.steps.append(Release(hold=hold))
+            self.steps.append(Await(event="delivered", hold=hold))
 
     def deliver(self, move: Move) -> None:
         note = self.course.notes[move.attempt, move.chunk]
         self.delivered.add(move.attempt)
-        if note.held:
-            self.steps.append(Release(hold=_note_hold(note)))
-            self.steps.append(Await(event="delivered", hold=_note_hold(note)))
+        if move.means == "copy":
+            self.steps.append(Await(event="held", hold=copy_hold(NOTIFICATION, note)))
+        elif note.copied:
+            self.end_of(copy_hold(NOTIFICATION, note), lost=False)
+        elif note.held:
+            self.end_of(message_hold(NOTIFICATION, note), lost=False)
         shown = self.shown(move)
         if shown is None and self.is_last_chunk(move) and move.attempt not in self.ended:
             shown = ["committed"]
@@ -376,19 +425,7 @@ class _Writer:
 
     def number(self, attempt: Attempt) -> int | None:
         """The attempt's number where the schedule needs it."""
-        return attempt.number if self.course.attempts(attempt.request) > 1 else None
-
-    def chunk(self, span: Span) -> int | None:
-        """The chunk's number where the schedule needs it."""
-        return span.chunk if len(self.course.pages[span.attempt]) > 1 else None
-
-
-def _write_hold(span: Span) -> str:
-    return f"{span.attempt}-write" + (f"-{span.chunk}" if span.chunk else "")
-
-
-def _note_hold(span: Span) -> str:
-    return f"{span.attempt}-written" + (f"-{span.chunk}" if span.chunk else "")
+        return self.holding.number(attempt)
 
 
 def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -> Scenario:
@@ -407,7 +444,7 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
         )
     expected: dict[str, Expected] = {
         "eager": "reproduced",
-        "ledger": "prevented" if writer.guard else "not-reproduced",
+        "ledger": "prevented" if writer.guard and not writer.setting.is_duty else "not-reproduced",
     }
     return Scenario(
         scenario=re.sub(r"[^a-z0-9]+", "-", path.name.split(".")[0].lower()).strip("-") or "counterexample",
@@ -418,7 +455,8 @@ def _scenario(trace: Trace, binding: Binding, prop: Property, writer: _Writer) -
         origin=scenario.Origin(
             trace=path.name, module=module, property=trace.property_name or trace.kind, binding=binding.name
         ),
-        lab=msgspec.structs.replace(writer.lab, prefix_cache=True) if publishes else writer.lab,
+        lab=msgspec.structs.replace(writer.lab, prefix_cache=publishes, **writer.setting.lab),
+        finality_ms=writer.setting.finality_ms,
         requests=requests,
         steps=writer.steps,
         expected=expected | prop.expected,

@@ -5,30 +5,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from racelab import documents
-from racelab.binding import expression
+from racelab.binding import expression, setting
 from racelab.binding.expression import Expression
+from racelab.binding.setting import Stated
 from racelab.evidence.events import KINDS
 from racelab.scenario import Expected, Specification
+from racelab.transport.messages import TYPES
 
-Meaning = Literal["submit", "post", "land", "deliver", "lose", "time-out", "abort", "finish", "expire", "silent"]
+Meaning = Literal[
+    "submit",
+    "post",
+    "compute",
+    "fill",
+    "land",
+    "fail",
+    "deliver",
+    "lose",
+    "copy",
+    "time-out",
+    "abort",
+    "finish",
+    "expire",
+    "silent",
+]
 """What a model's action is in words of a schedule:
 
     submit    the client submits the request; decode takes its page
     post      prefill posts the write
     land      the write takes effect, and prefill notifies decode
-    deliver   the notification arrives; decode commits
-    lose      the notification is lost
+    fail      the completion of the write is an error, and the write is lost
+    deliver   the notification arrives; decode commits. With `message` it is another message that arrives
+    lose      the notification is lost, or another message
+    copy      it arrives, and will once more
     time-out  the request's time runs out
     abort     the client gives up
     finish    the request has its answer
     expire    the drain of the request's page runs out
+    compute   the queued forward of a chunk runs on prefill
+    fill      the queued zeros of the request's pages are written on decode
     silent    nothing that can be seen from outside
 """
 MEANINGS: tuple[str, ...] = get_args(Meaning)
@@ -39,7 +60,10 @@ CHANGES: tuple[str, ...] = get_args(Change)
 ANY_TEMPORAL = "temporal"
 DEADLOCK = "deadlock"
 
-_ACTION_KEYS = ("also", "means", "not-expressible", "request", "attempt", "chunk", "changes", "when")
+_ACTION_KEYS = ("also", "means", "not-expressible", "message", "request", "attempt", "chunk", "changes", "when")
+
+NOTIFICATION = "written"
+"""The message that `deliver`, `lose` and `copy` are about unless the rule names another."""
 
 
 class Fits(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +90,7 @@ class Rule:
     """One action of the model.
 
     `request`, `attempt` and `chunk` are alternatives: the first that has a value in the step counts.
+    `message` is the type of the message that it is about.
     `changes` and `when` recognise the action by its effect where nothing names it.
     """
 
@@ -73,6 +98,7 @@ class Rule:
     also: tuple[str, ...]
     means: tuple[Meaning, ...]
     not_expressible: str | None
+    message: str
     request: tuple[Expression, ...]
     attempt: tuple[Expression, ...]
     chunk: tuple[Expression, ...]
@@ -107,6 +133,9 @@ class Binding:
     page: Seen | None
     request: Seen | None
     properties: dict[str, Property]
+    sent: Expression | None = None
+    """the messages that a step sends: records with `type`, `request` and `attempt`"""
+    setting: Stated = field(default_factory=Stated)
 
     def rule(self, name: str) -> Rule | None:
         """The rule for what a trace calls an action; `a::b::Name` and `Inst!Name` are `Name`."""
@@ -128,7 +157,10 @@ def load(path: str | Path) -> Binding:
 
 
 class _Builder:
-    KEYS = ("binding", "about", "fits", "action", "parameters", "actions", "pages", "requests", "properties")
+    KEYS = (
+        *("binding", "about", "fits", "setting", "action", "parameters", "actions", "messages", "pages", "requests"),
+        "properties",
+    )
 
     def __init__(self, document: documents.Document) -> None:
         self.document = document
@@ -144,6 +176,10 @@ class _Builder:
         self.known(pages, ("pool", "taken", "found", "freed", "state", "events"), "pages")
         requests = self.mapping("requests")
         self.known(requests, ("state", "events"), "requests")
+        messages = self.mapping("messages")
+        self.known(messages, ("sent",), "messages")
+        stated = self.document.build(Stated, self.data.get("setting", {}), "setting") or Stated()
+        setting.check(self.document, stated)
         binding = Binding(
             name=str(self.data.get("binding")),
             about=str(self.data.get("about", "")).strip(),
@@ -159,6 +195,8 @@ class _Builder:
             page=self.seen(pages, "pages"),
             request=self.seen(requests, "requests"),
             properties=self.properties(),
+            sent=self.one(messages, "sent", "messages"),
+            setting=stated,
         )
         self.twice(binding.rules)
         self.document.finish(next="docs/bindings.md shows every key with an example")
@@ -201,6 +239,7 @@ class _Builder:
             also=self.words(value, "also", *place),
             means=means,  # type: ignore[arg-type]  # checked just above
             not_expressible=str(reason) if reason else None,
+            message=self.message(value, *place),
             request=self.expressions(value, "request", *place),
             attempt=self.expressions(value, "attempt", *place),
             chunk=self.expressions(value, "chunk", *place),
@@ -211,6 +250,14 @@ class _Builder:
         if set(means) - {"silent"} and not rule.request:
             self.document.problem("missing key 'request': an expression for the request that it is about", *place)
         return rule
+
+    def message(self, value: dict[str, Any], *place: str) -> str:
+        (found,) = self.words(value, "message", *place)[:1] or (NOTIFICATION,)
+        if found not in TYPES:
+            self.document.problem(
+                f"unknown message {found!r}{documents.nearest(found, list(TYPES))}", *place, "message"
+            )
+        return found
 
     def changes(self, value: dict[str, Any], *place: str) -> tuple[tuple[Expression, Change], ...]:
         found = []

@@ -7,9 +7,11 @@ trace never ends is held if anything follows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from racelab.binding.document import Binding, Meaning
+from racelab.binding import setting
+from racelab.binding.document import NOTIFICATION, Binding, Meaning
 from racelab.binding.expression import Expression, Undefined, word
 from racelab.binding.naming import Named
 from racelab.errors import BindingError
@@ -42,14 +44,20 @@ class Move:
 
 @dataclass
 class Span:
-    """A write or a notification in the network: the moves that begin and end it."""
+    """A write or a message in the network, or queued local work: the moves that begin and end it.
+
+    A message that is `copied` arrives twice; `end` is then the second time.
+    """
 
     attempt: Attempt
     chunk: int
     begin: Move
     end: Move | None = None
     lost: bool = False
+    copied: bool = False
     held: bool = False
+    sent: int = 0
+    """the step that sends a message, where the model shows it"""
 
 
 @dataclass
@@ -60,6 +68,12 @@ class Course:
     moves: list[Move] = field(default_factory=list)
     writes: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
     notes: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
+    messages: dict[tuple[Attempt, str], Span] = field(default_factory=dict)
+    """other messages than notifications, by type"""
+    forwards: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
+    """queued forwards of chunks, where the model has them"""
+    fills: dict[Attempt, Span] = field(default_factory=dict)
+    """queued zeros of an attempt's pages, where the model has them"""
     pages: dict[Attempt, frozenset[Value]] = field(default_factory=dict)
     """the model's pages that each attempt takes"""
     found: dict[Attempt, int] = field(default_factory=dict)
@@ -85,32 +99,49 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
         BindingError: a step's request is not to be found, or a landing has no write, and so on.
     """
     found = Course(steps)
-    tracker = _Tracker(trace, binding, found)
+    tracker = _Tracker(trace, binding, found, setting.of(trace, binding.setting).has)
     for step in steps:
         if step.rule.not_expressible:
             raise tracker.error(step, f"cannot be a schedule step: {step.rule.not_expressible}")
         for means in step.rule.means:
             if means != "silent":
                 tracker.add(step, means)
+        tracker.note_sent(step)
     models_notes = any({"deliver", "lose"} & set(rule.means) for rule in binding.rules)
-    for span in found.writes.values():
-        span.held = _interrupted(span, found.moves)
+    for span in found.messages.values():
+        span.held = not span.copied and (span.lost or bool(_meanwhile(span, found.moves)))
+    posted = {(move.attempt, move.chunk) for move in found.moves if move.means == "post"}
+    unasked = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.held}
+    answered = {span.attempt for span in found.notes.values() if span.end is not None}
+    for key, span in found.writes.items():
+        asked = key in posted or not posted or span.attempt not in unasked | answered
+        span.held = span.lost or (asked and _interrupted(span, found.moves))
     for span in found.notes.values():
         span.held = models_notes and (span.lost or _interrupted(span, found.moves))
+    for span in [*found.forwards.values(), *found.fills.values()]:
+        span.held = any(move.means not in ("submit", "deliver") for move in _meanwhile(span, found.moves))
     return found
+
+
+def _meanwhile(span: Span, moves: list[Move]) -> list[Move]:
+    return moves[span.begin.at + 1 : span.end.at if span.end else len(moves)]
 
 
 def _interrupted(span: Span, moves: list[Move]) -> bool:
     """Whether anything but the attempt's own progress happens while it is in the network."""
-    end = span.end.at if span.end else len(moves)
-    own = ("submit", "post", "land")
-    between = moves[span.begin.at + 1 : end]
-    return any(move.attempt != span.attempt or move.means not in own for move in between)
+    return any(move.attempt != span.attempt or not _is_progress(move) for move in _meanwhile(span, moves))
+
+
+def _is_progress(move: Move) -> bool:
+    """Whether it is what an attempt does by itself until its bytes are there."""
+    other = move.means == "deliver" and move.step.rule.message != NOTIFICATION
+    return other or move.means in ("submit", "post", "land", "compute", "fill")
 
 
 class _Tracker:
-    def __init__(self, trace: Trace, binding: Binding, found: Course) -> None:
+    def __init__(self, trace: Trace, binding: Binding, found: Course, has: frozenset[str]) -> None:
         self.trace = trace
+        self.has = has
         self.binding = binding
         self.found = found
         self.live: dict[str, Attempt] = {}
@@ -124,7 +155,7 @@ class _Tracker:
         if attempt is None:
             raise self.error(step, f"{means} of {request}, which no step has submitted")
         chunk = self.number(step, step.rule.chunk, "chunk", 0)
-        if means in ("land", "deliver", "lose"):
+        if means in ("land", "fail", "deliver", "lose", "copy"):
             attempt = self.owner(step, means, attempt, chunk)
         move = Move(len(self.found.moves), means, attempt, chunk, step)
         self.found.moves.append(move)
@@ -134,22 +165,66 @@ class _Tracker:
         self.follow(move)
 
     def follow(self, move: Move) -> None:
-        """Begin and end the writes and notifications that the move is about."""
+        """Begin and end the writes, messages and local work that the move is about."""
         key = (move.attempt, move.chunk)
         if move.means == "submit":
             for chunk in range(self.found.size(move.attempt)):
                 self.found.writes[move.attempt, chunk] = Span(move.attempt, chunk, move)
-        elif move.means == "land":
+                if "late-forward" in self.has:
+                    self.found.forwards[move.attempt, chunk] = Span(move.attempt, chunk, move)
+            if "late-fill" in self.has:
+                self.found.fills[move.attempt] = Span(move.attempt, 0, move)
+        elif move.means in ("land", "fail"):
             self.found.writes[key].end = move
+            self.found.writes[key].lost = move.means == "fail"
             self.found.notes[key] = Span(*key, move)
-        elif move.means in ("deliver", "lose"):
-            self.found.notes[key].end = move
-            self.found.notes[key].lost = move.means == "lose"
+        elif move.means == "compute" and key in self.found.forwards:
+            self.found.forwards[key].end = move
+        elif move.means == "fill" and move.attempt in self.found.fills:
+            self.found.fills[move.attempt].end = move
+        elif move.means in ("deliver", "lose", "copy"):
+            self.arrive(move, self.message(move.step, move.attempt, move.chunk))
+
+    def arrive(self, move: Move, span: Span | None) -> None:
+        """A message arrives or is lost; of a copy it is the first time."""
+        if span is None:
+            return
+        if move.means == "copy":
+            if span.copied:
+                raise self.error(move.step, "a message that arrives three times is no step")
+            span.copied = True
+        else:
+            span.end = move
+            span.lost = move.means == "lose"
+
+    def message(self, step: Named, attempt: Attempt, chunk: int) -> Span | None:
+        """The message that a step is about, where the model shows when it was sent."""
+        if step.rule.message == NOTIFICATION:
+            return self.found.notes.get((attempt, chunk))
+        return self.found.messages.get((attempt, step.rule.message))
+
+    def note_sent(self, step: Named) -> None:
+        """Other messages than notifications are in the network from the step on that sends them."""
+        if self.binding.sent is None or not self.found.moves:
+            return
+        try:
+            sent = self.binding.sent.value(step.scene)
+        except Undefined:
+            return
+        for record in sent if isinstance(sent, frozenset | tuple) else (sent,):
+            if not isinstance(record, Mapping) or record["type"] == NOTIFICATION:
+                continue
+            attempt = Attempt(word(record["request"]), int(str(record["attempt"])))
+            if attempt in self.found.pages:
+                span = Span(attempt, 0, self.found.moves[-1], sent=step.number)
+                self.found.messages.setdefault((attempt, word(record["type"])), span)
 
     def owner(self, step: Named, means: Meaning, newest: Attempt, chunk: int) -> Attempt:
         """The attempt whose write or notification it is: the one named, or the oldest that has one."""
-        spans = self.found.writes if means == "land" else self.found.notes
-        what = "write" if means == "land" else "notification"
+        if step.rule.message != NOTIFICATION and means not in ("land", "fail"):
+            return self.of_message(step, newest)
+        spans = self.found.writes if means in ("land", "fail") else self.found.notes
+        what = "write" if means in ("land", "fail") else "notification"
         named = self.number(step, step.rule.attempt, "attempt", 1) if step.rule.attempt else None
         for number in [named] if named else range(1, newest.number + 1):
             attempt = Attempt(newest.request, number)
@@ -157,6 +232,11 @@ class _Tracker:
             if span is not None and span.end is None:
                 return attempt
         raise self.error(step, f"{means} of {newest.request}, but no {what} of it is in the network")
+
+    def of_message(self, step: Named, newest: Attempt) -> Attempt:
+        """The attempt that a message is of: the one named, or the newest."""
+        number = self.number(step, step.rule.attempt, "attempt", 1) if step.rule.attempt else newest.number
+        return Attempt(newest.request, number)
 
     def request(self, step: Named) -> str:
         value = step.first(step.rule.request)

@@ -87,7 +87,8 @@ _NOTHING: dict[str, Any] = {
 def _setting(config: Config) -> dict[str, Any]:
     """What `act` says of the configuration before the first step."""
     without = frozenset(GUARDS) - config.guards
-    return {**_NOTHING, "without": without, "may": config.faults, "has": config.parts, "ranks": config.ranks}
+    too_long = frozenset(request for request, shape in config.shapes.items() if shape.too_long)
+    return {**_NOTHING, "without": without, "may": config.faults, "has": config.parts, "tooLong": too_long}
 
 
 def _act(config: Config, state: State, action: Action) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def _all_known(model: Path, without: Sequence[str]) -> None:
             raise UsageError(
                 f"the guard {guard!r} is not in this model{nearest(guard, known)}",
                 file=model,
-                next=f"take away one of {', '.join(known)}; or play a scenario: racelab run NAME --without {guard}",
+                next=f"take away one that it has, or play a scenario: racelab run NAME --without {guard}",
             )
 
 

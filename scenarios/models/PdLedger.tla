@@ -129,7 +129,7 @@ Rest == Terminal /\ UNCHANGED vars     \* all work may be done: that is no deadl
 
 Next == Progress \/ Chance \/ Rest
 Spec == Init /\ [][Next]_vars
-FairSpec == Spec /\ WF_vars(Progress)
+FairSpec == Init /\ [][Next \/ UNCHANGED vars]_vars /\ WF_vars(Progress)    \* a dead end is no end
 
 -----------------------------------------------------------------------------
 (* Nothing takes effect after the generation or the attempt that it was    *)

@@ -76,7 +76,7 @@ NewJob == [stage |-> "none", first |-> 0, pages |-> <<>>, sources |-> <<>>, comp
 
 (* What a configuration is of, for whoever reads a counterexample. *)
 Setting == [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, page |-> 0, taken |-> {}, found |-> 0,
-            without |-> Without, may |-> May, has |-> Has, ranks |-> Ranks]
+            without |-> Without, may |-> May, has |-> Has, tooLong |-> TooLong]
 
 Min(a, b) == IF a < b THEN a ELSE b
 Max(a, b) == IF a < b THEN b ELSE a

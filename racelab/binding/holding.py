@@ -1,0 +1,95 @@
+"""What a schedule arms before it submits an attempt: everything of it that the trace has come late, twice or never."""
+
+from __future__ import annotations
+
+from racelab.binding.document import NOTIFICATION
+from racelab.binding.moves import Attempt, Course, Span
+from racelab.scenario import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
+
+MESSAGE_MECHANISM = "broker-backlog"
+
+
+class Holding:
+    """The holds of a course. `layers` is how many writes a chunk of one page has."""
+
+    def __init__(self, course: Course, layers: int) -> None:
+        self.course = course
+        self.layers = layers
+
+    def armed(self, attempt: Attempt) -> list[Step]:
+        """The steps before an attempt is submitted."""
+        course = self.course
+        writes = [span for span in course.writes.values() if span.attempt == attempt and span.held]
+        forwards = [span for span in course.forwards.values() if span.attempt == attempt and span.held]
+        notes = [(NOTIFICATION, span) for span in course.notes.values() if span.attempt == attempt]
+        others = [(kind, span) for (of, kind), span in course.messages.items() if of == attempt]
+        fill = course.fills.get(attempt)
+        return [
+            *(self._work("decode", "zero-fill", fill, None) for _ in range(fill is not None and fill.held)),
+            *(self._work("prefill", "forward", span, span.chunk) for span in forwards),
+            *(Hold(id=write_hold(span), write=self._write(span), count=self.layers) for span in writes),
+            *(self._message(kind, span) for kind, span in (*notes, *others) if span.held or span.copied),
+        ]
+
+    def number(self, attempt: Attempt) -> int | None:
+        """The attempt's number where the schedule needs it."""
+        return attempt.number if self.course.attempts(attempt.request) > 1 else None
+
+    def _write(self, span: Span) -> WriteMatch:
+        return WriteMatch(
+            request=span.attempt.request, attempt=self.number(span.attempt), chunk=self._chunk(span, NOTIFICATION)
+        )
+
+    def _message(self, kind: str, span: Span) -> Step:
+        match = MessageMatch(
+            type=kind,
+            request=span.attempt.request,
+            attempt=self.number(span.attempt),
+            chunk=self._chunk(span, kind),
+        )
+        if span.copied:
+            return Duplicate(id=copy_hold(kind, span), message=match)
+        return Hold(id=message_hold(kind, span), message=match, mechanism=MESSAGE_MECHANISM)
+
+    def _work(self, on: str, op: str, span: Span | None, chunk: int | None) -> Step:
+        assert span is not None
+        match = WorkMatch(
+            on=on,  # type: ignore[arg-type]  # one of its words
+            op=op,  # type: ignore[arg-type]
+            request=span.attempt.request,
+            attempt=self.number(span.attempt),
+            chunk=chunk,
+        )
+        return Hold(id=work_hold(op, span), work=match)
+
+    def _chunk(self, span: Span, kind: str) -> int | None:
+        """The chunk's number where the schedule needs it."""
+        several = kind == NOTIFICATION and len(self.course.pages[span.attempt]) > 1
+        return span.chunk if several else None
+
+
+def write_hold(span: Span) -> str:
+    """The name of the hold of a chunk's writes."""
+    return f"{span.attempt}-write" + _of_chunk(span)
+
+
+def message_hold(kind: str, span: Span) -> str:
+    """The name of the hold of a message."""
+    return f"{span.attempt}-{kind}" + _of_chunk(span)
+
+
+def copy_hold(kind: str, span: Span) -> str:
+    """The name of the hold of a message's copy."""
+    return message_hold(kind, span) + "-copy"
+
+
+def work_hold(op: str, span: Span) -> str:
+    """The name of the hold of local work."""
+    return f"{span.attempt}-{op}" + _of_chunk(span)
+
+
+def _of_chunk(span: Span) -> str:
+    return f"-{span.chunk}" if span.chunk else ""
+
+
+__all__ = ["Holding", "copy_hold", "message_hold", "work_hold", "write_hold"]
