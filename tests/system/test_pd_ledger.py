@@ -10,13 +10,29 @@ from duet import Duet
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench
+from racelab.errors import UsageError
 from racelab.importing import import_counterexample
 from racelab.model import boundary, tla, tlc, tlc_replay
 from racelab.model.recorded import trace_of
 from racelab.model.replay import Replay
 from racelab.model.search import search
 from racelab.model.spec.actions import Action
-from racelab.model.spec.state import ABORT, COPY, FAIL, LOSE, TIME_OUT, Config, Shape
+from racelab.model.spec.state import (
+    ABORT,
+    ANSWER_EARLY,
+    COPY,
+    FAIL,
+    GUARDS,
+    LATE_FILL,
+    LATE_FORWARD,
+    LATE_REGISTER,
+    LOSE,
+    RECEIVE_TIME_OUT,
+    RESTART,
+    TIME_OUT,
+    Config,
+    Shape,
+)
 from racelab.scenario import Lab, Request
 from racelab.shipped import shipped
 from racelab.traces.export import export
@@ -28,6 +44,25 @@ NO_FAULTS = frozenset({TIME_OUT})
 SHARED = {"r1": Shape(1, 1, ("k",)), "r2": Shape(1, 1, ("k",))}
 
 SMALL = {
+    "a rank fails": Config(
+        *(1, 2, {"r1": Shape(1, 1)}),
+        layers=2,
+        ranks=2,
+        faults=frozenset({TIME_OUT, FAIL}),
+        guards=frozenset(GUARDS) - {"every-handle-stopped", "ack-when-drained"},
+    ),
+    "prefill restarts, and watchdogs": Config(
+        1, 1, {"r1": Shape(1, 1)}, faults=frozenset({TIME_OUT, RESTART, RECEIVE_TIME_OUT})
+    ),
+    "queued work": Config(
+        *(2, 2, {"r1": Shape(2, 2)}),
+        faults=frozenset({ABORT}),
+        parts=frozenset({LATE_FORWARD, LATE_FILL, LATE_REGISTER}),
+        guards=frozenset(GUARDS) - {"compute-before-post", "stop-posting-on-abort"},
+    ),
+    "a placeholder": Config(
+        2, 2, {"r1": Shape(1, 1, ("k",), too_long=True), "r2": Shape(1, 1, ("k",))}, faults=frozenset({ANSWER_EARLY})
+    ),
     "everything goes wrong": Config(1, 1, {"r1": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT, LOSE, COPY, FAIL})),
     "two requests for one page": Config(
         1, 2, {"r1": Shape(1, 1), "r2": Shape(1, 1)}, faults=frozenset({TIME_OUT, ABORT})
@@ -70,27 +105,44 @@ def test_under_fairness_everything_ends(tmp_path: Path) -> None:
 
 
 GUARDED = {
-    "drain-before-free": ("NoLateWriteOnReusedPage", "isolation"),
-    "quarantine-on-expiry": ("NoLateWriteOnReusedPage", "isolation"),
-    "control-carries-generation": ("Isolation", "isolation"),
-    "publish-after-commit": ("RightReads", "integrity"),
+    "drain-before-free": ("NoLateWriteOnReusedPage", "isolation", "prevented"),
+    "quarantine-on-expiry": ("NoLateWriteOnReusedPage", "isolation", "prevented"),
+    "control-carries-generation": ("Isolation", "isolation", "prevented"),
+    "publish-after-commit": ("RightReads", "integrity", "prevented"),
+    "stop-posting-on-abort": ("Isolation", "isolation", "prevented"),
+    "ack-when-drained": ("NoLateWriteOnReusedPage", "isolation", "prevented"),
+    "tell-peer-of-end": ("Conservation", "conservation", "not-reproduced"),
+    "commit-when-whole": ("RightReads", "integrity", "prevented"),
+    "lengths-agree": ("RightReads", "integrity", "prevented"),
+    "receive-watchdog": ("temporal", "finality", "not-reproduced"),
+    "local-work-before-grant": ("RightReads", "integrity", "prevented"),
+    "compute-before-post": ("RightReads", "integrity", "prevented"),
 }
+"""The violated property, its specification, and the verdict with the guard back: a guard that makes an engine
+act, and refuses no step of the schedule, prevents nothing."""
 
 
 @pytest.mark.parametrize("guard", GUARDED)
 def test_each_guard_taken_away_gives_a_counterexample_that_plays(guard: str, tmp_path: Path, bench: Workbench) -> None:
-    prop, spec = GUARDED[guard]
+    prop, spec, guarded = GUARDED[guard]
     output = tmp_path / "counterexample.txt"
     checked = tlc.check_model(MODEL, output=output, without=[guard])
     assert (checked.result, checked.property) == ("violation", prop)
     imported = import_counterexample(output)
     assert imported.binding == "pd-ledger"
     assert (imported.scenario.spec, imported.scenario.guard) == (spec, guard)
-    assert imported.scenario.expected == {"eager": "reproduced", "ledger": "prevented"}
-    for without, verdict in (((guard,), "reproduced"), ((), "prevented")):
+    assert imported.scenario.expected == {"eager": "reproduced", "ledger": guarded}
+    for without, verdict in (((guard,), "reproduced"), ((), guarded)):
         played = bench.play(Order(imported.scenario, "ledger", without=without))
         assert played.verdict.verdict == verdict, played.verdict.why
-        assert Replay(played.history).run() is None
+        refused = Replay(played.history).run()
+        assert refused is None, (refused.event, refused.why, refused.expected)
+
+
+def test_a_guard_that_the_model_does_not_have_is_named() -> None:
+    with pytest.raises(UsageError, match="'hope' is not in this model; known here: drain-before-free") as caught:
+        tlc.check_model(MODEL, without=["hope"])
+    assert caught.value.exit_code == 2
 
 
 def test_a_run_is_exported_and_played_again(tmp_path: Path, bench: Workbench) -> None:
