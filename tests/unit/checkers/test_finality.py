@@ -120,3 +120,23 @@ def test_no_request_is_nothing_held() -> None:
     base = histories.play(histories.CLEAN)
     events = [event for event in base.events if event.kind in ("run-started", "phase", "pool")]
     assert check(histories.History(base.header, histories.renumbered(events))).outcome == "unknown"
+
+
+def test_a_stated_bound_counts_from_the_end_of_the_schedule() -> None:
+    """10,000 ms are a client's time-out; what is stated is shorter, and later."""
+    stated = histories.LATE_WRITE.replace("steps:\n", "finality-ms: 25000\nsteps:\n", 1)
+    history = histories.play(stated, histories.LEDGER)
+    assert check(history).outcome == "held"
+    drain = next(event for event in history.by_kind["phase"] if event.data["phase"] == "drain")
+    late = kind("timed-out", request="r1")
+    assert any(late(event) for event in history.events)
+    moved = histories.changed(history, late, clock_ms=60_000, hlc=drain.hlc + 1)
+    assert any("ended after 60,000 ms" in finding.what for finding in check(moved).findings)
+
+
+def test_what_ends_only_for_the_probe_was_stuck() -> None:
+    history = histories.play(histories.LATE_WRITE, histories.LEDGER)
+    probe = next(event for event in history.by_kind["phase"] if event.data["phase"] == "probe")
+    ended = kind("finished", request="r2")
+    moved = histories.changed(history, ended, hlc=probe.hlc + 1)
+    assert any("was stuck after the drain" in finding.what for finding in check(moved).findings)

@@ -216,3 +216,25 @@ def test_a_torn_write_has_not_arrived() -> None:
     result = integrity.check(histories.changed(base, kind("landed"), kind="torn", data={"tear": 3000}))
     assert result.outcome == "violated"
     assert "before its bytes arrived" in result.findings[0].what
+
+
+def test_a_message_on_whose_word_another_request_is_committed() -> None:
+    """By a transfer id that both have: r1's news commits r2, whatever attempt either is."""
+    base = histories.play(histories.CLEAN, histories.LEDGER)
+    news = next(event for event in base.by_kind["received"] if event.request == "r1" and event.data["type"] == "written")
+    own = next(event for event in base.by_kind["received"] if event.request == "r2" and event.data["type"] == "written")
+    for message, outcome in ((news, "violated"), (own, "held")):
+        told = histories.changed(base, kind("committed", request="r2"), data={"by": message.data["id"]})
+        result = check(told)
+        assert result.outcome == outcome
+    told = histories.changed(base, kind("committed", request="r2"), data={"by": news.data["id"]})
+    assert [finding.what for finding in check(told).findings] == [
+        "message 'written' of r1 attempt 1 commits r2 attempt 1"
+    ]
+
+
+def test_the_end_of_an_attempt_by_a_timer_is_nobodys_word() -> None:
+    """What follows a message of another attempt need not be because of it."""
+    base = histories.play(histories.STALE_MESSAGE, histories.LEDGER)
+    told = histories.changed(base, kind("attempt-ended"), data={"by": None})
+    assert check(told).outcome == check(base).outcome
