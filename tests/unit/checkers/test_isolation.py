@@ -221,8 +221,7 @@ def test_a_torn_write_has_not_arrived() -> None:
 def test_a_message_on_whose_word_another_request_is_committed() -> None:
     """By a transfer id that both have: r1's news commits r2, whatever attempt either is."""
     base = histories.play(histories.CLEAN, histories.LEDGER)
-    news = next(event for event in base.by_kind["received"] if event.request == "r1" and event.data["type"] == "written")
-    own = next(event for event in base.by_kind["received"] if event.request == "r2" and event.data["type"] == "written")
+    news, own = (next(filter(kind("received", request=name, type="written"), base.events)) for name in ("r1", "r2"))
     for message, outcome in ((news, "violated"), (own, "held")):
         told = histories.changed(base, kind("committed", request="r2"), data={"by": message.data["id"]})
         result = check(told)
