@@ -7,7 +7,7 @@ EXTRA ?= cpu
 BIN := $(VENV)/bin
 COUNTEREXAMPLE := scenarios/counterexamples/late-write-after-timeout.txt
 
-.PHONY: run test lint bench soak soak-races soak-serving setup clean
+.PHONY: run test lint bench soak soak-races soak-serving soak-matrix setup clean
 
 run: $(VENV)/.run            ## reproduce a counterexample, and show that the ledger prevents it
 	$(BIN)/racelab run $(COUNTEREXAMPLE) --policy eager --policy ledger
@@ -23,7 +23,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev          ## the numbers, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
-soak: soak-races soak-serving ## what counts in thousands; each run has to be as its scenario says
+soak: soak-races soak-serving soak-matrix ## what counts in thousands; each run has to be as its scenario says
 
 soak-races: $(VENV)/.run     ## a thousand forced late writes, all reproduced; the same, all prevented
 	$(BIN)/racelab run scenarios/late-write-after-timeout.yaml --policy eager --policy ledger --runs 1000
@@ -31,6 +31,9 @@ soak-races: $(VENV)/.run     ## a thousand forced late writes, all reproduced; t
 soak-serving: $(VENV)/.run   ## 10,027 requests of mixed serving (shared prefixes, aborts, evictions), and 1,000 clean runs
 	$(BIN)/racelab run scenarios/prefix-sharing-eviction.yaml --runs 271
 	$(BIN)/racelab run scenarios/clean-serving.yaml --runs 1000
+
+soak-matrix: $(VENV)/.run    ## every scenario under every policy and without each guard, as each scenario says
+	$(BIN)/racelab matrix
 
 setup: $(VENV)/.dev
 
