@@ -3,13 +3,11 @@
     schedule -> (blocked by a guard? the rest goes on as the aftermath) -> release what is held
     -> drain, past every time-out -> probe -> the books at rest
 
-No step waits for time. A wait ends with its event, with a guard's refusal of that event, with a
-system at rest in which it cannot come any more, or, if something hangs, at a bound.
+No step waits for time (racelab.conductor.waiting).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from racelab.abilities import gate_for
 from racelab.conductor.crew import Crew
 from racelab.conductor.router import Router
+from racelab.conductor.waiting import Outcome, Waiting
 from racelab.conductor.witness import Witness
 from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
@@ -43,7 +42,6 @@ from racelab.scenario import (
 )
 from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister
 
-AWAIT_BOUND_S = 20.0
 _ACTS = (Submit, Abort, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
@@ -52,15 +50,6 @@ BEFORE = "before-release"
 AFTERWARDS = ""
 """The fault of a process that goes on or comes again because the schedule is over."""
 ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped", "work-done")
-
-
-@dataclass
-class Outcome:
-    """How a step ended: `met` by an event, `refused` by one, or not at all, and `why` in words."""
-
-    state: str
-    why: str
-    by: Event | None = None
 
 
 @dataclass
@@ -94,18 +83,21 @@ class Conductor:
         self.seed = seed
         self.drain_first = drain_first
         self.glue_fault = glue_fault
-        self._stops_on_violation = stop_on_violation
         self.solo = solo or {}
         self.witness = Witness(observe, one_sided=lab.cluster.transport == "rdma")
         self.crew = Crew(lab, self.witness, real_clock=scenario.lab.clock == "real")
         self._faults = iter(scenario.process_faults())
         self.router = Router(self.crew, self.witness) if scenario.lab.transfer == "pull" else None
+        self.waiting = Waiting(
+            self.crew,
+            self.witness,
+            self.router,
+            real_clock=scenario.lab.clock == "real",
+            stops_on_violation=stop_on_violation,
+        )
         self._open: list[str] = []
         self._unlooked: list[str] = []
         self._blocked = False
-        self._refusals_before = 0
-        self._next_due_ms: int | None = None
-        """how long until a timer falls due somewhere, as the instances said when they last were at rest"""
 
     def run(self) -> Recording:
         """Play everything. A lab failure ends the run early and is kept beside what was seen."""
@@ -137,18 +129,18 @@ class Conductor:
         for hold in list(self._open):
             self._let_go(hold, "release")
         self._phase("drain")
-        self._settle()
-        self._pass_time(self.scenario.bound_ms)
+        self.waiting.settle()
+        self.waiting.pass_time(self.scenario.bound_ms)
         if self.witness.of("killed"):  # who has not heard of a death keeps what it has for the dead one as long as this
-            self._pass_time(self.scenario.lab.source_hold_ms + self.scenario.lab.drain_timeout_ms)
+            self.waiting.pass_time(self.scenario.lab.source_hold_ms + self.scenario.lab.drain_timeout_ms)
         self._phase("probe")
         for name in list(self.crew.dead):
             self._restart(name, AFTERWARDS)
         self.crew.register_again()
         self._send_in(PROBE, probe_request(self.scenario))
-        self._settle()
+        self.waiting.settle()
         if not self.witness.ended(PROBE):  # starved, by quarantine say: its own time-out ends it
-            self._pass_time(self.scenario.lab.request_timeout_ms or self.scenario.bound_ms)
+            self.waiting.pass_time(self.scenario.lab.request_timeout_ms or self.scenario.bound_ms)
         self._phase("judge")
         for name, fingerprints in self.witness.unposted().items():
             self.hub.call(name, "dissect", fingerprints=fingerprints)
@@ -165,11 +157,11 @@ class Conductor:
         self.hub.doing = f"step {number} ({text})"
         self._record("step", n=number, verb=verb(step), text=text)
         if isinstance(step, _ACTS):
-            self._refusals_before = len(self.witness.of("refused"))
+            self.waiting.refusals_before = len(self.witness.of("refused"))
         outcome = self._do(step)
-        violation = self._violation()
+        violation = self.waiting.violation()
         if violation is not None:
-            self._stops_on_violation = False  # the rest of the run goes on as after every schedule
+            self.waiting.stops_on_violation = False  # the rest of the run goes on as after every schedule
             self._record("halted", n=number, by=[violation.instance, violation.seq])
             return False
         by = [outcome.by.instance, outcome.by.seq] if outcome.by is not None else None
@@ -179,8 +171,8 @@ class Conductor:
             self._record("blocked", n=number, guard=outcome.by.data["guard"], by=by)
             self._phase("aftermath")
             if self.drain_first:
-                self._settle()
-                self._pass_time(self.scenario.lab.drain_timeout_ms)
+                self.waiting.settle()
+                self.waiting.pass_time(self.scenario.lab.drain_timeout_ms)
         elif outcome.state == "failed" and not self._blocked:
             reason, _, what = outcome.why.partition(": ")
             self._record("gave-up", n=number, why=reason, what=what)
@@ -253,32 +245,11 @@ class Conductor:
         taken = [self.crew.ask(name, "abort", name=step.request) for name in asked]
         return Outcome("met", f"{' and '.join(asked)} took the abort" if all(taken) else WAITS)
 
-    def _route(self) -> bool:
-        """Take on to decode what prefill has answered."""
-        return self.router is not None and self.router.forward()
-
     def _advance(self, ms: int) -> Outcome:
         if self.router is not None:
-            self._settle()  # a renewal that is under way arrives before the lease goes on
-        self._at_rest()  # says when the next timer falls due
-        return Outcome("met", f"{self._pass_time(ms, at_rest=False)} timer(s) fired")
-
-    def _fire(self, ms: int) -> int:
-        self._next_due_ms = None
-        return self.crew.pass_time(ms)
-
-    def _pass_time(self, ms: int, *, at_rest: bool = True) -> int:
-        """Let time pass from one timer to the next: what each causes comes to rest before the next is due, and
-        what the last one causes too, if asked. Returns how many fired."""
-        fired = 0
-        while ms > 0:
-            step_ms = ms if self._next_due_ms is None else min(ms, max(self._next_due_ms, 1))
-            ms -= step_ms
-            count = self._fire(step_ms)
-            fired += count
-            if ms > 0 or (count and at_rest):
-                self._settle()
-        return fired
+            self.waiting.settle()  # a renewal that is under way arrives before the lease goes on
+        self.waiting.at_rest()  # says when the next timer falls due
+        return Outcome("met", f"{self.waiting.pass_time(ms, at_rest=False)} timer(s) fired")
 
     def _arm(self, step: Armed) -> Outcome:
         match = {name: value for name, value in _fields(step).items() if value is not None}
@@ -346,7 +317,7 @@ class Conductor:
                 return None
             return self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None
 
-        return self._wait(
+        return self.waiting.until(
             arrived,
             f"what {hold} held to arrive",
             at_rest_ends=False,
@@ -395,27 +366,30 @@ class Conductor:
                 if name == "decode":  # it cannot look once it stands still
                     for hold in self._open:
                         self._look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
-                return _met(self.crew.stop(name, fault), f"{name} stands still")
+                return Outcome("met", f"{name} stands still", self.crew.stop(name, fault))
             case Continue():
                 return self._go_on(name, fault)
             case Kill():
                 by = self.crew.kill(name, fault)
-                return _met(by, f"{name} is dead" + ("" if by.data["idle"] else "; what it did last is not reported"))
+                unreported = "" if by.data["idle"] else "; what it did last is not reported"
+                return Outcome("met", f"{name} is dead{unreported}", by)
             case Restart():
                 return self._restart(name, fault)
             case Unregister():
-                return _met(self.crew.unregister(name, fault), f"the transport knows no memory of {name} any more")
+                return Outcome(
+                    "met", f"the transport knows no memory of {name} any more", self.crew.unregister(name, fault)
+                )
 
     def _restart(self, name: str, fault: str) -> Outcome:
         """Another process takes a dead one's place, and greets its peer: that has arrived unless a gate holds it."""
         by = self.crew.restart(name, fault)
         greetings = {event.data["id"] for event in self.witness.of("sent") if event.data["type"] == "hello"}
-        self._wait(
+        self.waiting.until(
             lambda: by if not greetings & self.witness.flight.under_way else None,
             f"the greeting of {name} to arrive",
             at_rest_ends=False,
         )
-        return _met(by, f"{name} is there again, at the same address")
+        return Outcome("met", f"{name} is there again, at the same address", by)
 
     def _go_on(self, name: str, fault: str) -> Outcome:
         """Continue a process, and see what was let go meanwhile arrive."""
@@ -425,7 +399,7 @@ class Conductor:
             held = self.witness.held(hold)
             self._see_arrive(hold)
             self._look(held, "after-landing")
-        return _met(by, f"{name} goes on")
+        return Outcome("met", f"{name} goes on", by)
 
     # -- waiting
 
@@ -433,10 +407,12 @@ class Conductor:
         if step.event == "held":
             assert step.hold is not None
             hold = self.scenario.holds()[step.hold]
-            return self._wait(lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}")
+            return self.waiting.until(
+                lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}"
+            )
         count = max(step.count, len(self.witness.held(step.hold)) if step.hold else 1)
         since = len(self.witness.of(step.event)) if step.new else 0
-        return self._wait(
+        return self.waiting.until(
             lambda: _nth(self.witness.matching(step, since), count),
             read_aloud(step).removeprefix("await "),
             refused=lambda since, at_rest: self._refusal(step.event, step.request, since, at_rest=at_rest),
@@ -465,68 +441,6 @@ class Conductor:
             return Outcome("met", f"{step.request} is {step.claim}")
         return Outcome("failed", f"claim: {step.request} is not {step.claim}")
 
-    def _wait(
-        self,
-        found: Callable[[], Event | None],
-        what: str,
-        *,
-        refused: Callable[[int, bool], Event | None] = lambda since, at_rest: None,
-        at_rest_ends: bool = True,
-    ) -> Outcome:
-        deadline = time.monotonic() + AWAIT_BOUND_S
-        while True:
-            self._route()
-            event = found()
-            if event is not None:
-                return Outcome("met", _in_words(event), event)
-            refusal = refused(self._refusals_before, False)
-            if refusal is not None:
-                return Outcome("refused", str(refusal.data["why"]), refusal)
-            if self._violation() is not None:
-                return Outcome("failed", f"halted: before {what}")
-            if time.monotonic() > deadline:
-                return Outcome("failed", f"hang: waited {AWAIT_BOUND_S:.0f} s for {what}")
-            if not at_rest_ends or self.witness.flight.under_way:
-                self.hub.pump(1.0)
-            elif self._at_rest() and found() is None:
-                if self.scenario.lab.clock == "real" and self._next_due_ms is not None:
-                    self.hub.pump(max(self._next_due_ms, 1) / 1000)  # a timer will fire by itself
-                    continue
-                earlier = refused(0, True)
-                if earlier is not None:
-                    return Outcome("refused", str(earlier.data["why"]), earlier)
-                return Outcome("failed", f"starved: the system is at rest without {what}")
-
-    def _violation(self) -> Event | None:
-        """The ledger violation that ends the schedule, if it is to end there."""
-        noticed = self.witness.of("ledger-violation")
-        return noticed[0] if self._stops_on_violation and noticed else None
-
-    def _at_rest(self) -> bool:
-        """Ask every instance; the answer counts only if nothing was seen meanwhile."""
-        seen = len(self.witness.events)
-        answers = self.hub.call_all(self.crew.answering, "sync")
-        busy = any(answer["busy"] for answer in answers.values())
-        due = [answer["next_due_ms"] for answer in answers.values() if answer["next_due_ms"] is not None]
-        self._next_due_ms = min(due, default=None)
-        if busy and len(self.witness.events) == seen:
-            self.hub.pump(0.001)
-        return not busy and len(self.witness.events) == seen and not self.witness.flight.under_way
-
-    def _settle(self) -> None:
-        """Wait until the system is at rest.
-
-        Raises:
-            LabError: it does not come to rest within the bound.
-        """
-        deadline = time.monotonic() + AWAIT_BOUND_S
-        while self._route() or self.witness.flight.under_way or not self._at_rest():
-            if time.monotonic() > deadline:
-                moving = ", ".join(sorted(self.witness.flight.under_way)) or "an instance with work of its own"
-                raise LabError(f"the system did not come to rest in {AWAIT_BOUND_S:.0f} s: {moving}")
-            if self.witness.flight.under_way:
-                self.hub.pump(1.0)
-
     # -- recording
 
     def _phase(self, name: str) -> None:
@@ -535,10 +449,6 @@ class Conductor:
 
     def _record(self, kind: str, **data: object) -> None:
         self.lab.recorder.record(kind, **data)  # type: ignore[arg-type]
-
-
-def _met(by: Event, why: str) -> Outcome:
-    return Outcome("met", why, by)
 
 
 def probe_request(scenario: Scenario) -> Request:
@@ -559,9 +469,3 @@ def _poster(step: Armed) -> str:
 
 def _nth(events: list[Event], count: int) -> Event | None:
     return events[count - 1] if len(events) >= count else None
-
-
-def _in_words(event: Event) -> str:
-    subject = f" {event.request}" if event.request else ""
-    page = f" page {event.page} gen {event.gen}" if event.page is not None else ""
-    return f"{event.instance} reported {event.kind}{subject}{page}"

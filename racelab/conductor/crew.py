@@ -37,7 +37,7 @@ class Crew:
 
     def __init__(self, lab: Lab, witness: Witness, *, real_clock: bool = False) -> None:
         self._lab = lab
-        self._hub = lab.hub
+        self.hub = lab.hub
         self._witness = witness
         self._real_clock = real_clock
         self.stopped: dict[str, Stopped] = {}
@@ -58,9 +58,9 @@ class Crew:
         if name in self.dead:
             return False
         if name in self.stopped:
-            self.stopped[name].asked.append((self._hub.send(name, command, **args), command))
+            self.stopped[name].asked.append((self.hub.send(name, command, **args), command))
             return False
-        self._hub.call(name, command, **args)
+        self.hub.call(name, command, **args)
         return True
 
     def pass_time(self, ms: int) -> int:
@@ -69,11 +69,11 @@ class Crew:
         if self._real_clock:
             return self._wait_for_timers(ms)
         for name, stopped in self.stopped.items():
-            stopped.asked.append((self._hub.send(name, "advance", ms=ms), "advance"))
-        return sum(self._hub.call_all(self.answering, "advance", ms=ms).values())
+            stopped.asked.append((self.hub.send(name, "advance", ms=ms), "advance"))
+        return sum(self.hub.call_all(self.answering, "advance", ms=ms).values())
 
     def _wait_for_timers(self, ms: int) -> int:
-        asked = self._hub.call_all(self.answering, "timers", within_ms=ms)
+        asked = self.hub.call_all(self.answering, "timers", within_ms=ms)
         until = {name: max(answer["due"]) for name, answer in asked.items() if answer["due"]}
         longest_ms = max((until[name] - asked[name]["now_ms"] for name in until), default=0)
         deadline = time.monotonic() + longest_ms / 1000 + TIMER_SLACK_S
@@ -83,12 +83,12 @@ class Crew:
             if time.monotonic() > deadline:
                 late = ", ".join(waiting)
                 raise BoundError(f"waited {longest_ms:,} ms and {TIMER_SLACK_S:.0f} s for timers of {late} to fire")
-            answers = {name: self._hub.call(name, "timers", until_ms=until[name]) for name in waiting}
+            answers = {name: self.hub.call(name, "timers", until_ms=until[name]) for name in waiting}
             waiting = {name: until[name] for name, answer in answers.items() if answer["due"]}
             if waiting:
                 soonest_ms = min(min(answers[name]["due"]) - answers[name]["now_ms"] for name in waiting)
-                self._hub.pump(max(soonest_ms, 1) / 1000)
-        now = self._hub.call_all(list(asked), "timers", until_ms=0)
+                self.hub.pump(max(soonest_ms, 1) / 1000)
+        now = self.hub.call_all(list(asked), "timers", until_ms=0)
         return int(sum(answer["fired"] for answer in now.values()) - fired)
 
     # -- what a schedule does to them
@@ -97,30 +97,30 @@ class Crew:
         """An instance stands still; the event that says so."""
         self.stopped[name] = Stopped(idle=self._is_idle(name))
         self._witness.flight.stop(name)
-        self._lab.act_on_process("stop", name, fault=fault, pid=self._hub.peers[name].pid)
+        self._lab.act_on_process("stop", name, fault=fault, pid=self.hub.peers[name].pid)
         return self._witness.of("stopped")[-1]
 
     def go_on(self, name: str, fault: str) -> Event:
         """It goes on, and finds what it was sent; the time that has passed is among it."""
         stopped = self.stopped.pop(name)
         self._witness.flight.go_on(name)
-        self._lab.act_on_process("continue", name, fault=fault, pid=self._hub.peers[name].pid)
+        self._lab.act_on_process("continue", name, fault=fault, pid=self.hub.peers[name].pid)
         for identity, command in stopped.asked:
-            self._hub.collect(identity, name, command)
+            self.hub.collect(identity, name, command)
         return self._witness.of("continued")[-1]
 
     def kill(self, name: str, fault: str) -> Event:
         """An instance dies; everything that it has reported is here when this returns."""
         stopped = self.stopped.pop(name, None)
         idle = stopped.idle if stopped is not None else self._is_idle(name)
-        pid = self._hub.peers[name].pid
+        pid = self.hub.peers[name].pid
         self._lab.lose(name)
         self._lab.act_on_process("kill", name, fault=fault, pid=pid, idle=idle)
         deadline = time.monotonic() + END_BOUND_S
-        while name in self._hub.peers:
+        while name in self.hub.peers:
             if time.monotonic() > deadline:
                 raise BoundError(f"waited {END_BOUND_S:.0f} s for the connection of {name}, which is dead, to end")
-            self._hub.pump(1.0)
+            self.hub.pump(1.0)
         self._witness.flight.end(name)
         self.dead[name] = self._witness.of("killed")[-1]
         return self.dead[name]
@@ -151,20 +151,20 @@ class Crew:
 
     def unregister(self, name: str, fault: str) -> Event:
         """The transport knows an instance's memory no more; the last of the events that say so."""
-        self._hub.call(name, "unregister", fault=fault)
+        self.hub.call(name, "unregister", fault=fault)
         self.unregistered.add(name)
         return self._witness.of("unregistered")[-1]
 
     def register_again(self) -> None:
         """What was taken back is registered anew: the schedule is over."""
         for name in self.unregistered & set(self.answering):
-            self._hub.call(name, "register")
+            self.hub.call(name, "register")
 
     def _is_idle(self, name: str) -> bool:
         """Whether an instance has reported all that it did, and nothing is on its way to it: nobody has work of
         its own, and no message to it and no write of its is under way."""
         for _ in range(LOOKS):
-            answers = self._hub.call_all(self.answering, "sync")
+            answers = self.hub.call_all(self.answering, "sync")
             if not any(answer["busy"] for answer in answers.values()) and not self._witness.flight.about(name):
                 return True
         return False
