@@ -103,6 +103,7 @@ def _progress(asked: Asked, folder: RunFolder, total: int) -> Iterator[tuple[Wor
         def note(cell: Cell) -> None:
             nonlocal done
             done += 1
+            folder.line("cells.jsonl", msgspec.to_builtins(cell))  # what was played is kept, whatever comes after
             status.update(f"{done}/{total}  {cell.scenario}  {cell.column}: {cell.verdict}")
 
         yield bench, note
