@@ -64,7 +64,7 @@ class Book:
                 raise LabError(f"hold {hold!r} still holds writes of before")
             self._lanes.disarm(hold)
             self._lanes.arm(hold, match, count)
-            self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None, payload)
+            self._holds[hold] = Hold(action, delays.draws(ms, seed) if ms is not None else None, payload, count)
             self._recorder.record("armed", hold=hold, gate=self.gate, match=dict(match), count=count)
 
     def release(
@@ -212,7 +212,8 @@ class Book:
         """The whole write is here, or what a read asked for: hold it, or None if its hold is over.
 
         The writer of a `ghost` is reset at once and the write kept; of a `fail` it is lost at once;
-        that of an `early-success` hears by `tell` that it has landed.
+        that of an `early-success` hears by `tell` that it has landed, once all that its hold asked for is here:
+        a writer that hears sooner takes the same connection for the next one, and that could not come.
         """
         with self._lock:
             hold = self._open_hold(announced)
@@ -230,8 +231,7 @@ class Book:
                 return held
             hold.queue.append(held)
             if hold.action == "early-success":
-                held.answered = True
-                tell()
+                hold.answer(held, tell)
             if hold.action == "ghost":
                 held.orphan = True
                 lose(False)

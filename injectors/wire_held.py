@@ -128,10 +128,21 @@ class Hold:
     `open` while more may join; `going` once it was released. `delays` are the waits of a hold that delays.
     """
 
-    def __init__(self, action: str, delays: Iterator[float] | None, payload: str) -> None:
+    def __init__(self, action: str, delays: Iterator[float] | None, payload: str, count: int) -> None:
         self.action = action
         self.payload = payload
+        self.count = count
         self.delays = delays
         self.open = True
         self.going = False
         self.queue: deque[Held] = deque()
+        self._tells: list[tuple[Held, Callable[[], None]]] = []
+
+    def answer(self, held: Held, tell: Callable[[], None]) -> None:
+        """Tell the writers that they succeeded, when the last of them is here."""
+        self._tells.append((held, tell))
+        if len(self._tells) < self.count:
+            return
+        for answered, tell_now in self._tells:
+            answered.answered = True
+            tell_now()
