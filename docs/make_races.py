@@ -30,7 +30,7 @@ def render() -> str:
     loaded = [(file, scenario.load(file)) for file in files]
     lines = [HEAD]
     for race, means in RACES.items():
-        guards = [guard.name for guard in GUARDS.values() if guard.race_class == race]
+        guards = [guard.name for guard in GUARDS.values() if race in guard.race_classes]
         lines += [f"## {race}", "", f"{means[0].upper()}{means[1:]}.", ""]
         lines += [f"Guards that answer it: {', '.join(f'`{guard}`' for guard in guards)}.", ""] if guards else []
         rows = [_row(file, each) for file, each in loaded if each.race == race]

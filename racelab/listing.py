@@ -54,7 +54,7 @@ def _guards(results: Path) -> Rows:
         {
             "name": guard.name,
             "protects": guard.protects,
-            "race_class": guard.race_class,
+            "race_classes": list(guard.race_classes),
             "about": " ".join((guard.__doc__ or "").split()),
             "stands_for": guard.stands_for,
         }

@@ -1,6 +1,6 @@
 """The classes of races that PD serving had in public, each in one line of our own.
 
-A scenario names its `race`, a guard the `race_class` that it answers; docs/races.md is made from both.
+A scenario names its `race`, a guard the `race_classes` that it answers; docs/races.md is made from both.
 """
 
 from __future__ import annotations

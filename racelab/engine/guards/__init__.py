@@ -1,6 +1,6 @@
 """Guards: named protections of the reference engine that can be taken away one at a time.
 
-A policy is a set of guards. Write one: a class with a `name`, what it `protects`, the `race_class` that it
+A policy is a set of guards. Write one: a class with a `name`, what it `protects`, the `race_classes` that it
 answers, the questions that it `judges`, and an `objection`; add it to GUARDS in policies.py. docs/guards.md
 has an example.
 """

@@ -19,7 +19,7 @@ class BytesBeforeCommit(Guard):
 
     name = "bytes-before-commit"
     protects = "integrity"
-    race_class = "ordering"
+    race_classes = ("ordering",)
     stands_for = (
         "reading back the tails of the descriptors until they are there (proposed for vLLM's Mooncake connector)"
     )

@@ -47,7 +47,7 @@ class ControlCarriesGeneration(Guard):
 
     name = "control-carries-generation"
     protects = "isolation"
-    race_class = "stale-control"
+    race_classes = ("stale-control", "double-completion")
     stands_for = "transfer ids checked against the live request (vLLM, SGLang bootstrap rooms)"
     judges = (ApplyControl, FreePage)
 
@@ -72,7 +72,7 @@ class UniqueTransferId(Guard):
 
     name = "unique-transfer-id"
     protects = "isolation"
-    race_class = "attempt-identity"
+    race_classes = ("attempt-identity",)
     stands_for = "active bootstrap rooms and transfer ids refused as a request error (SGLang, vLLM)"
     judges = (RegisterTransfer,)
 
@@ -86,7 +86,7 @@ class RememberEnded(Guard):
 
     name = "remember-ended"
     protects = "finality"
-    race_class = "stale-control"
+    race_classes = ("stale-control",)
     stands_for = "a tombstone for each room that ended, which answers late manifests with a failure (SMG)"
     judges = (ReviveTransfer,)
 
@@ -100,7 +100,7 @@ class RegisterBeforeSend(Guard):
 
     name = "register-before-send"
     protects = "finality"
-    race_class = "lost-signal"
+    race_classes = ("lost-signal",)
     stands_for = "rooms registered before their metadata is sent (SGLang), early notifications kept (vLLM)"
     judges = (SendUnregistered,)
 

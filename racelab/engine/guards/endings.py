@@ -35,7 +35,7 @@ class TellPeerOfEnd(Guard):
 
     name = "tell-peer-of-end"
     protects = "conservation"
-    race_class = "abort-leak"
+    race_classes = ("abort-leak",)
     stands_for = "the free notification sent from every abort and reject path (vLLM), abort notices both ways (SGLang)"
     judges = (SkipNotice,)
 
@@ -49,7 +49,7 @@ class ReceiveWatchdog(Guard):
 
     name = "receive-watchdog"
     protects = "finality"
-    race_class = "lost-signal"
+    race_classes = ("lost-signal",)
     stands_for = "the waiting time-out of decode (SGLang), the hold limit of prefill's blocks (vLLM)"
     judges = (KeepWaiting,)
 
@@ -65,7 +65,7 @@ class CheckIncarnation(Guard):
 
     name = "check-incarnation"
     protects = "finality"
-    race_class = "peer-incarnation"
+    race_classes = ("peer-incarnation",)
     stands_for = "an instance id in each bootstrap answer, and registering anew when it changes (SGLang)"
     judges = (KeepWaiting,)
 

@@ -36,12 +36,12 @@ class Question:
 
 
 class Guard(ABC):
-    """One protection: the specification that it `protects`, the `race_class` that it answers
+    """One protection: the specification that it `protects`, the `race_classes` that it answers
     (docs/races.md), and the published strategies that it `stands_for`."""
 
     name: ClassVar[str]
     protects: ClassVar[str]
-    race_class: ClassVar[str]
+    race_classes: ClassVar[tuple[str, ...]]
     stands_for: ClassVar[str]
     judges: ClassVar[tuple[type[Question], ...]]
 

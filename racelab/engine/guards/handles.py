@@ -19,7 +19,7 @@ class EveryHandleStopped(Guard):
 
     name = "every-handle-stopped"
     protects = "isolation"
-    race_class = "fanout-divergence"
+    race_classes = ("fanout-divergence",)
     stands_for = "failure reported only when every transfer handle of the request has ended (vLLM's NIXL connector)"
     judges = (CloseOnFailure,)
 

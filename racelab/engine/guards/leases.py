@@ -29,7 +29,7 @@ class ReferenceNamesGeneration(Guard):
 
     name = "reference-names-generation"
     protects = "isolation"
-    race_class = "release-under-reader"
+    race_classes = ("release-under-reader",)
     stands_for = "no upstream engine yet: vLLM's open report asks for a generation or request check on the producer"
     judges = (HonourClaim,)
 
@@ -49,7 +49,7 @@ class RenewLease(Guard):
 
     name = "renew-lease"
     protects = "finality"
-    race_class = "lease-clock"
+    race_classes = ("lease-clock",)
     stands_for = "heartbeats of pending transfers in place of one long time-out (vLLM NIXL connector)"
     judges = (LetLeaseLapse,)
 

@@ -26,7 +26,7 @@ class LocalWorkBeforeGrant(Guard):
 
     name = "local-work-before-grant"
     protects = "integrity"
-    race_class = "ordering"
+    race_classes = ("ordering",)
     stands_for = "no zero-fill of blocks that a load will fill, load streams that wait for the compute stream (vLLM)"
     judges = (AdvertisePages,)
 
@@ -40,7 +40,7 @@ class ComputeBeforePost(Guard):
 
     name = "compute-before-post"
     protects = "integrity"
-    race_class = "ordering"
+    race_classes = ("ordering",)
     stands_for = "a stream event recorded with each chunk, for which the transfer thread waits (SGLang)"
     judges = (PostUncomputed,)
 

@@ -33,7 +33,7 @@ class DrainBeforeFree(Guard):
 
     name = "drain-before-free"
     protects = "isolation"
-    race_class = "release-under-writer"
+    race_classes = ("release-under-writer", "release-under-reader")
     stands_for = "deferred release of decode KV after an abort (SGLang), delayed block free (vLLM connectors)"
     judges = (FreePage,)
 
@@ -49,7 +49,7 @@ class QuarantineOnExpiry(Guard):
 
     name = "quarantine-on-expiry"
     protects = "isolation"
-    race_class = "drain-protocol"
+    race_classes = ("drain-protocol",)
     stands_for = "the PdLedger design; upstream engines free on the fall-back time-out instead"
     judges = (FreeExpired,)
 
@@ -63,7 +63,7 @@ class HoldWithoutEnd(Guard):
 
     name = "hold-without-end"
     protects = "isolation"
-    race_class = "drain-protocol"
+    race_classes = ("drain-protocol",)
     stands_for = "blocks held until the receive is reported, with no other release path (vLLM)"
     judges = (EndDrain,)
 

@@ -19,7 +19,7 @@ class PublishAfterCommit(Guard):
 
     name = "publish-after-commit"
     protects = "integrity"
-    race_class = "early-publish"
+    race_classes = ("early-publish",)
     stands_for = "caching blocks only once their remote load has finished (vLLM, SGLang, LMCache)"
     judges = (PublishPages,)
 

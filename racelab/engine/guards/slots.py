@@ -21,7 +21,7 @@ class SlotCarriesOwner(Guard):
 
     name = "slot-carries-owner"
     protects = "isolation"
-    race_class = "stale-control"
+    race_classes = ("stale-control",)
     stands_for = "the bootstrap room stored in the metadata buffer and compared before it is used (SGLang)"
     judges = (UseSlot,)
 

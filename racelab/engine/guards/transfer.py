@@ -43,7 +43,7 @@ class StopPostingOnAbort(Guard):
 
     name = "stop-posting-on-abort"
     protects = "isolation"
-    race_class = "release-under-writer"
+    race_classes = ("release-under-writer",)
     stands_for = "the abort message that makes prefill skip queued chunks (SGLang)"
     judges = (PostChunk,)
 
@@ -57,7 +57,7 @@ class AckWhenDrained(Guard):
 
     name = "ack-when-drained"
     protects = "isolation"
-    race_class = "drain-protocol"
+    race_classes = ("drain-protocol",)
     stands_for = "outstanding chunks counted per room, kept across its end, acknowledged only at zero (SGLang)"
     judges = (AcknowledgeAbort,)
 
@@ -73,7 +73,7 @@ class CommitWhenWhole(Guard):
 
     name = "commit-when-whole"
     protects = "integrity"
-    race_class = "partial-success"
+    race_classes = ("partial-success",)
     stands_for = "failed block ids reported to the scheduler (vLLM), component sets compared with what is due (SGLang)"
     judges = (CommitTransfer,)
 
@@ -89,7 +89,7 @@ class LengthsAgree(Guard):
 
     name = "lengths-agree"
     protects = "integrity"
-    race_class = "partial-success"
+    race_classes = ("partial-success",)
     stands_for = "the transferred length published beside the KV and compared before the commit (SGLang)"
     judges = (CommitTransfer,)
 
