@@ -123,6 +123,7 @@ class Conductor:
         for number, step in enumerate(self.scenario.steps, 1):
             if not self._take(number, step):
                 break
+        self._let_come(*self._open)
         self._phase("release")
         for name in list(self.crew.stopped):
             self._go_on(name, AFTERWARDS)
@@ -155,6 +156,8 @@ class Conductor:
         """Play one step; False if the schedule cannot go on."""
         text = read_aloud(step)
         self.hub.doing = f"step {number} ({text})"
+        if isinstance(step, Release | Drop | Reset):
+            self._let_come(step.hold)
         self._record("step", n=number, verb=verb(step), text=text)
         if isinstance(step, _ACTS):
             self.waiting.refusals_before = len(self.witness.of("refused"))
@@ -270,6 +273,12 @@ class Conductor:
         return gate_for(step, list(self.lab.gates.values()))
 
     # -- letting go
+
+    def _let_come(self, *holds: str) -> None:
+        """Before holds of whatever comes are let go: what is under way to them arrives, and is seen to stop."""
+        armed = self.scenario.holds()
+        if any(hold in self._open and not armed[hold].count and not armed[hold].goes_by_itself for hold in holds):
+            self.waiting.settle()
 
     def _let_go(self, hold: str, how: str, **change: int | str | None) -> Outcome:
         """End a hold: what it holds is released (perhaps with a change) or dropped, and has arrived when this returns.

@@ -79,7 +79,7 @@ def test_it_is_labelled_as_simulated_and_proven_to_be_rdma(rdma: Workbench) -> N
     assert write["achieved"]["counts_equal"]
     rails = {event.instance: event.data for event in played.history.by_kind["rails"]}
     assert rails["prefill"]["landed"] == rails["prefill"]["expected"] > 0
-    assert rails["decode"]["landed"] == 0
+    assert rails["decode"]["landed"] == rails["decode"]["expected"]  # what earlier runs of this lab pulled
     counts = next(event for event in played.history.by_kind["counted"] if event.data["gate"] == "verbs").data["counts"]
     assert (
         counts["bytes"]
@@ -284,7 +284,14 @@ def test_the_doctor_probes_what_the_device_needs() -> None:
 def test_the_ladder_shows_the_rungs_side_by_side(rdma: Workbench, tmp_path: Path) -> None:
     rdma.close()
     file = shipped("scenarios", "late-write-after-timeout.yaml")
-    rungs, code = climb(scenario.load(file), ["eager", "ledger"], seed=0, results=tmp_path, given=str(file))
+    rungs, code = climb(
+        scenario.load(file),
+        ["eager", "ledger"],
+        seed=0,
+        results=tmp_path,
+        given=str(file),
+        rungs=("local", "softhca"),  # that of the machine is played in tests/rdma
+    )
     assert code == 0
     assert [(rung.cluster, rung.simulated, rung.policy, rung.verdict) for rung in rungs] == [
         ("local", False, "eager", "reproduced"),
