@@ -90,6 +90,19 @@ class Instance:
                 continue  # it has ended meanwhile
         return states
 
+    def wait_for(self, done: Callable[[list[str]], bool], what: str) -> list[str]:
+        """Wait until its threads' states are as `done` says; those states.
+
+        Raises:
+            BoundError: they are not within the bound.
+        """
+        deadline = time.monotonic() + SIGNAL_BOUND_S
+        while not done(states := self.threads()):
+            if time.monotonic() > deadline:
+                raise BoundError(f"waited {SIGNAL_BOUND_S:.0f} s for {self.name} to {what}: {''.join(states)}")
+            time.sleep(POLL_S)
+        return states
+
     def wait_gone(self) -> int | None:
         """Wait for its end; the status that it leaves for its parent (waitpid(2)), if that has not taken it yet."""
         if not select.select([self._descriptor], [], [], SIGNAL_BOUND_S)[0]:
@@ -125,7 +138,7 @@ class Faults:
         """SIGSTOP; over when every thread is stopped."""
         instance = self._stopped[peer] = Instance(peer, pid)
         instance.send(signal.SIGSTOP)
-        states = self._wait(instance, lambda states: bool(states) and set(states) <= {"T", "t"}, "stop")
+        states = instance.wait_for(lambda states: bool(states) and set(states) <= {"T", "t"}, "stop")
         self._recorder.record("stopped", fault=fault, peer=peer, pid=pid, threads=len(states), state="T")
 
     def resume(self, fault: str, peer: str, pid: int) -> None:
@@ -134,7 +147,7 @@ class Faults:
         # Before the signal, as whatever the process does next is its effect.
         self._recorder.record("continued", fault=fault, peer=peer, pid=pid, threads=len(instance.threads()))
         instance.send(signal.SIGCONT)
-        self._wait(instance, lambda states: not set(states) & {"T", "t"}, "go on")
+        instance.wait_for(lambda states: not set(states) & {"T", "t"}, "go on")
         instance.close()
 
     def kill(self, fault: str, peer: str, pid: int, idle: bool) -> None:
@@ -157,15 +170,6 @@ class Faults:
                 instance.send(signal.SIGCONT)
             except LabError:
                 continue  # it has ended
-
-    @staticmethod
-    def _wait(instance: Instance, done: Callable[[list[str]], bool], what: str) -> list[str]:
-        deadline = time.monotonic() + SIGNAL_BOUND_S
-        while not done(states := instance.threads()):
-            if time.monotonic() > deadline:
-                raise BoundError(f"waited {SIGNAL_BOUND_S:.0f} s for {instance.name} to {what}: {''.join(states)}")
-            time.sleep(POLL_S)
-        return states
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +17,7 @@ import pytest
 import yaml
 from wire_rig import MEMORY, PAGE, Rig
 
-from injectors.process import POLL_S, Instance
+from injectors.process import Instance
 from racelab.gates import INSTANCE_VARIABLE
 from racelab.lab.environment import environment
 from racelab.transport import ports
@@ -108,8 +107,7 @@ def stopped(own: Rig, name: str) -> Iterator[None]:
     """A process of the rig stands still; the block ends with it going on."""
     instance = Instance(name, own.children[name].pid)
     instance.send(signal.SIGSTOP)
-    while set(instance.threads()) != {"T"}:
-        time.sleep(POLL_S)
+    instance.wait_for(lambda states: set(states) == {"T"}, "stop")
     try:
         yield
     finally:
