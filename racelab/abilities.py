@@ -46,14 +46,15 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
     about = {"gate": gate.name, "stage": gate.stage, "payload": payload}
     if hold.action == "pass":
         return about | CONTROL
-    name = _named(hold, gate)
+    return about | _known(gate, _named(hold, gate), f"hold {hold.id}: gate {gate.name}")
+
+
+def _known(gate: Injector, name: str, who: str) -> dict[str, Any]:
+    """What a gate says of one of its mechanisms; `who` is told if it has none of that name."""
     mechanism = gate.mechanisms.get(name)
     if mechanism is None:
-        raise UsageError(
-            f"hold {hold.id}: gate {gate.name} knows no mechanism {hold.mechanism!r}",
-            next=f"one of: {', '.join(gate.mechanisms)}",
-        )
-    return about | {"mechanism": name, **msgspec.to_builtins(mechanism)}
+        raise UsageError(f"{who} knows no mechanism {name!r}", next=f"one of: {', '.join(gate.mechanisms)}")
+    return {"mechanism": name, **msgspec.to_builtins(mechanism)}
 
 
 def _named(hold: Armed, gate: Injector) -> str:
@@ -71,11 +72,7 @@ def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dic
     about = {"gate": acting.name, "stage": acting.stage, "payload": ""}
     if not isinstance(step, Stop | Kill):
         return about
-    mechanism = acting.mechanisms.get(step.mechanism)
-    if mechanism is None:
-        known = ", ".join(acting.mechanisms)
-        raise UsageError(f"{fault}: {acting.name} knows no mechanism {step.mechanism!r}", next=f"one of: {known}")
-    return about | {"mechanism": step.mechanism, **msgspec.to_builtins(mechanism)}
+    return about | _known(acting, step.mechanism, f"{fault}: {acting.name}")
 
 
 def _impossible(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:

@@ -95,6 +95,7 @@ class Conductor:
             real_clock=scenario.lab.clock == "real",
             stops_on_violation=stop_on_violation,
         )
+        self._holds = scenario.holds()
         self._open: list[str] = []
         self._unlooked: list[str] = []
         self._blocked = False
@@ -276,8 +277,8 @@ class Conductor:
 
     def _let_come(self, *holds: str) -> None:
         """Before holds of whatever comes are let go: what is under way to them arrives, and is seen to stop."""
-        armed = self.scenario.holds()
-        if any(hold in self._open and not armed[hold].count and not armed[hold].goes_by_itself for hold in holds):
+        waited_for = [self._holds[hold] for hold in holds if hold in self._open]
+        if any(not step.count and not step.goes_by_itself for step in waited_for):
             self.waiting.settle()
 
     def _let_go(self, hold: str, how: str, **change: int | str | None) -> Outcome:
@@ -288,7 +289,7 @@ class Conductor:
         if hold not in self._open:
             return Outcome("failed", f"claim: {hold} has been let go already")
         self._open.remove(hold)
-        step = self.scenario.holds()[hold]
+        step = self._holds[hold]
         held = [] if step.goes_by_itself else self.witness.held(hold)
         if step.work is not None:
             before = self.hub.call(step.work.on, "release_work", hold=hold)
@@ -317,7 +318,7 @@ class Conductor:
 
     def _see_arrive(self, hold: str) -> Outcome:
         waiting = {event.data["what"] for event in self.witness.held(hold)}
-        step = self.scenario.holds()[hold]
+        step = self._holds[hold]
         ends = ("told",) if step.action == "lose-completion" else ARRIVED
 
         def arrived() -> Event | None:
@@ -415,7 +416,7 @@ class Conductor:
     def _await(self, step: Await) -> Outcome:
         if step.event == "held":
             assert step.hold is not None
-            hold = self.scenario.holds()[step.hold]
+            hold = self._holds[step.hold]
             return self.waiting.until(
                 lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}"
             )

@@ -311,21 +311,23 @@ class Prefill:
     def _post_metadata(self, job: Job, chunk: int) -> None:
         """The first token, as a part of the last chunk."""
         assert self._metadata is not None
-        self._writes += 1
-        write = self._metadata.write(job, chunk, f"w{self._recorder.incarnation}-{self._writes}")
+        write = self._metadata.write(job, chunk, self._next_write())
         job.outstanding[chunk, 0] += 1
         self._by_write[write.identity.write] = job
         self._transport.post(job.segment, [write])
 
-    def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
+    def _next_write(self) -> str:
         self._writes += 1
+        return f"w{self._recorder.incarnation}-{self._writes}"
+
+    def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
         size = self._pool.valid_bytes(index, job.transferred)
         page, gen = job.pages[index - job.first_page]
         source = job.sources[index].page
         layer, rank = self._pool.blocks[block]
         several = self._pool.ranks > 1
         identity = WriteIdentity(
-            write=f"w{self._recorder.incarnation}-{self._writes}",
+            write=self._next_write(),
             request=job.request,
             attempt=job.attempt,
             chunk=chunk,
@@ -352,7 +354,7 @@ class Prefill:
         start = chunk * count - job.first_page
         self._mail.send(
             "written",
-            "decode",
+            DECODE,
             job.request,
             job.attempt,
             chunk=chunk,

@@ -194,7 +194,7 @@ def _landing(x: float, write: Event, met: str | None, middle: float, colours: di
 def _legend(history: History, top: float) -> str:
     key = "disc: a write lands (its request's colour); on a star: in somebody else's page; in a ring: in a kept page"
     parts = [text(key, 8, top, "small soft")]
-    for number, issued in enumerate(Schedule(history).steps, 1):
+    for number, issued in enumerate(history.derived(Schedule).steps, 1):
         words = read_aloud(issued.step) if issued.step is not None else str(issued.issued.data["text"])
         parts.append(text(f"{number}  {words}", 8, top + 16 * number, "small soft"))
     return "".join(parts)
