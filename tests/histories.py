@@ -202,6 +202,11 @@ def moved(history: History, what: Callable[[Event], bool], behind: Callable[[Eve
     return History(history.header, renumbered(events))
 
 
+def numbered(history: History) -> History:
+    """The same history, its events numbered anew."""
+    return History(history.header, renumbered(history.events))
+
+
 def renumbered(events: list[Event]) -> list[Event]:
     """The same events in this order, numbered anew, with their causal edges carried over."""
     new: dict[tuple[str, int], int] = {}

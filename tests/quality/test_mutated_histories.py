@@ -43,7 +43,7 @@ def sharing() -> History:
     duet.submit("r1", "r2", "r3")
     duet.play()
     duet.submit("r1")
-    return numbered(duet.history())
+    return histories.numbered(duet.history())
 
 
 @cache
@@ -58,7 +58,7 @@ def draining() -> History:
     duet.wire.held = False
     duet.play()
     duet.submit("r1")
-    return numbered(duet.history())
+    return histories.numbered(duet.history())
 
 
 @cache
@@ -72,14 +72,10 @@ def expired() -> History:
     duet.submit("r2")
     duet.wire.held = False
     duet.play()
-    return numbered(duet.history())
+    return histories.numbered(duet.history())
 
 
 RECORDED = (sharing, draining, expired)
-
-
-def numbered(history: History) -> History:
-    return History(history.header, histories.renumbered(history.events))
 
 
 MUTATIONS: dict[str, Tampering] = {

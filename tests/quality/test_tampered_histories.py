@@ -120,14 +120,10 @@ def found(history: History) -> list[str]:
     return said + ([contradiction] if contradiction is not None else [])
 
 
-def numbered(right: Callable[[], History]) -> History:
-    return History(right().header, histories.renumbered(right().events))
-
-
 def tampered(number: int) -> tuple[str, str, History]:
     """The tampering's name, what it was done to, and the history that came of it."""
     rng = random.Random(number)
-    right = numbered(RIGHT[number % len(RIGHT)])
+    right = histories.numbered(RIGHT[number % len(RIGHT)]())
     name = sorted(TAMPERINGS)[number // len(RIGHT) % len(TAMPERINGS)]
     places = [
         place
@@ -145,8 +141,8 @@ def tampered(number: int) -> tuple[str, str, History]:
 
 @pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.__name__)
 def test_a_right_history_is_not_flagged(right: Callable[[], History]) -> None:
-    assert complaints(numbered(right)) == []
-    assert found(numbered(right)) == []
+    assert complaints(histories.numbered(right())) == []
+    assert found(histories.numbered(right())) == []
 
 
 @pytest.mark.parametrize("number", range(TAMPERED))
@@ -175,14 +171,14 @@ def agree_from_file(history: History, folder: Path, about: object) -> bool:
 
 @pytest.mark.parametrize("right", [clean, aborted, sharing, draining], ids=lambda right: right.__name__)
 def test_serving_in_which_no_gate_had_a_write_is_ordinary(right: Callable[[], History], tmp_path: Path) -> None:
-    assert agree_from_file(numbered(right), tmp_path, right)
+    assert agree_from_file(histories.numbered(right()), tmp_path, right)
 
 
 @pytest.mark.parametrize("right", [late_into_quarantine, stale_message], ids=lambda right: right.__name__)
 def test_a_write_at_a_gate_or_a_second_attempt_is_for_the_full_rules(
     right: Callable[[], History], tmp_path: Path
 ) -> None:
-    assert not agree_from_file(numbered(right), tmp_path, right)
+    assert not agree_from_file(histories.numbered(right()), tmp_path, right)
 
 
 def test_most_of_them_are_wrong_and_some_are_not() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy
 import pytest
+from handles import final_code
 
 from racelab.errors import PeerDiedError
 from racelab.vm.agent import Agent
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.timeout(600)
 
 BLOCK_BYTES = 1 << 20
 BYTES = 65536
-BOUND_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +38,16 @@ def test_what_is_written_and_read_is_what_lies_here(homes: list[MachineHome]) ->
     segment = f"10.77.0.2:{target.get_rpc_port()}"
     pattern = numpy.random.default_rng(1).integers(0, 256, BYTES, dtype=numpy.uint8)
 
-    def done(handle: int) -> int:
-        deadline = time.monotonic() + BOUND_S
-        while not (code := writer.transfer_check_status(handle)):
-            assert time.monotonic() < deadline, "the engine says nothing of an access"
-            time.sleep(0.002)
-        return code
-
     before = homes[0].devices().landed()
     assert before is not None
     ours.bytes[:BYTES] = pattern
-    assert done(writer.transfer_submit_write(segment, ours.address, theirs.address + BYTES, BYTES)) == 1
+    posted = writer.transfer_submit_write(segment, ours.address, theirs.address + BYTES, BYTES)
+    assert final_code(writer, posted) == 1
     assert (theirs.bytes[BYTES : 2 * BYTES] == pattern).all()
     assert homes[0].devices().landed() == before + BYTES
     theirs.bytes[BYTES : 2 * BYTES] = pattern[::-1]
     read = writer.batch_transfer_async_read(segment, [ours.address + BYTES], [theirs.address + BYTES], [BYTES])
-    assert done(read) == 1
+    assert final_code(writer, read) == 1
     assert (ours.bytes[BYTES : 2 * BYTES] == pattern[::-1]).all()
     assert homes[0].devices().landed() == before + 2 * BYTES
     assert homes[0].devices().rails() == 1

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from handles import final_code
 from shaping import slow_first_packets, slowed_packets
 
 from injectors.verbs.build import build
@@ -45,11 +46,7 @@ class Ends:
         (writer, target), (source, page) = self.engines, self.blocks
         segment = f"10.77.0.2:{target.get_rpc_port()}"
         handle = writer.transfer_submit_write(segment, source.address + at, page.address + at, BYTES)
-        deadline = time.monotonic() + BOUND_S
-        while not (code := writer.transfer_check_status(handle)):
-            assert time.monotonic() < deadline, "Mooncake says nothing of the write"
-            time.sleep(0.002)
-        return code
+        return final_code(writer, handle)
 
     def close(self) -> None:
         for home in self.homes:

@@ -7,12 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiomqtt
-from mosquitto import start_mosquitto
+import pytest
+from mosquitto import is_here, start_mosquitto
 
 from racelab.channel.hub import Hub
 from racelab.evidence.events import Event
@@ -49,6 +50,18 @@ class Rig:
             stdin=subprocess.DEVNULL,
         )
         self.hub.wait_for(name, bound_s=20)
+
+    @classmethod
+    @contextmanager
+    def of(cls, broker: str) -> Iterator[Rig]:
+        """One with this broker, ended at the end of the block; skips where the broker is not installed."""
+        if broker == "mosquitto" and not is_here():
+            pytest.skip("mosquitto is not installed: on Debian and Ubuntu, `apt-get install mosquitto`")
+        rig = cls(broker)
+        try:
+            yield rig
+        finally:
+            rig.close()
 
     def close(self) -> None:
         self.hub.part_with(*self.children)

@@ -12,7 +12,6 @@ from typing import Any
 import aiomqtt
 import pytest
 from bus_rig import BOUND_S, BROKERS, TOPIC, Rig, client, fresh, message, next_payload, talk
-from mosquitto import is_here
 
 from racelab import delays
 from racelab.errors import LabError
@@ -21,13 +20,8 @@ from racelab.evidence.events import KINDS
 
 @pytest.fixture(scope="module", params=BROKERS)
 def shared(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    if request.param == "mosquitto" and not is_here():
-        pytest.skip("mosquitto is not installed: on Debian and Ubuntu, `apt-get install mosquitto`")
-    rig = Rig(request.param)
-    try:
+    with Rig.of(request.param) as rig:
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import aiomqtt
 import pytest
 from bus_rig import BOUND_S, BROKERS, TOPIC, Rig, fresh, message, next_payload, talk
-from mosquitto import is_here
 
 from racelab.channel.hub import Hub
 from racelab.errors import LabError, PeerDiedError
@@ -24,13 +23,8 @@ from racelab.gates import TOKEN_VARIABLE
 
 @pytest.fixture(scope="module", params=BROKERS)
 def shared(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    if request.param == "mosquitto" and not is_here():
-        pytest.skip("mosquitto is not installed: on Debian and Ubuntu, `apt-get install mosquitto`")
-    rig = Rig(request.param)
-    try:
+    with Rig.of(request.param) as rig:
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.fixture
