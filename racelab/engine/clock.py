@@ -37,8 +37,12 @@ class VirtualClock:
 
     def after(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
         """Call `fire` once, `delay_ms` from now."""
+        return self.at(self.now_ms + delay_ms, fire)
+
+    def at(self, due_ms: int, fire: Callable[[], None]) -> Timer:
+        """Call `fire` once, at this time or now if it has passed."""
         self._count += 1
-        timer = Timer(self.now_ms + delay_ms, self._count, fire)
+        timer = Timer(max(due_ms, self.now_ms), self._count, fire)
         heapq.heappush(self._timers, timer)
         return timer
 
@@ -100,9 +104,9 @@ class RealClock(VirtualClock):
     def now_ms(self, value: int) -> None:
         self._nominal_ms = value
 
-    def after(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
-        """Call `fire` once, `delay_ms` from now."""
-        timer = super().after(delay_ms, fire)
+    def at(self, due_ms: int, fire: Callable[[], None]) -> Timer:
+        """Call `fire` once, at this time or now if it has passed."""
+        timer = super().at(due_ms, fire)
         self._set_alarm()
         return timer
 

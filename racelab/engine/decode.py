@@ -142,8 +142,7 @@ class Decode(Answering):
         )
         patience_ms = timeout_ms or self._shape.request_timeout_ms
         if patience_ms is not None:
-            left_ms = max(patience_ms + since_ms - self._clock.now_ms, 0)
-            request.timer = self._clock.after(left_ms, lambda: self._time_out(request))
+            request.timer = self._clock.at(since_ms + patience_ms, lambda: self._time_out(request))
         self._requests[name] = self._attempts[name, attempt] = request
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         kind = "forwarded" if forwarded else "submitted"

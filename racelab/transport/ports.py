@@ -26,7 +26,11 @@ PORTS = {"tcp": 16, "rdma": 40}
 STARTS_MAX = 24
 """Each has an even chance to be at the wanted port."""
 TIME_WAIT_S = 60.0
-_TIME_WAIT = "06"
+_STATES = (
+    "?", "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT",
+    "CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "SYN-RECEIVED",
+)  # fmt: skip
+"""As /proc/net/tcp numbers them (net/tcp_states.h)."""
 _POLL_S = 0.05
 
 
@@ -65,12 +69,17 @@ def free_again(host: str, port: int) -> None:
     Raises:
         PortTakenError: somebody else is there.
     """
-    for address in _lingering(port):
-        _end_time_wait(address, (host, port))
     deadline = time.monotonic() + TIME_WAIT_S
-    while not _is_free(host, port):
+    while True:
+        for address in _lingering(port):  # in each round: a peer may close its end only now
+            _end_time_wait(address, (host, port))
+        if _is_free(host, port):
+            return
         if time.monotonic() > deadline:
-            raise PortTakenError(f"port {port} of {host}, which was a dead process's, is taken", next="run again")
+            raise PortTakenError(
+                f"port {port} of {host}, which was a dead process's, is taken ({_taken_by(port)})",
+                next="end what holds it, and run again",
+            )
         time.sleep(_POLL_S)
 
 
@@ -116,9 +125,24 @@ def _binds(probe: socket.socket, address: tuple[str, int]) -> bool:
 
 def _lingering(port: int) -> list[tuple[str, int]]:
     """The other ends of the connections in TIME-WAIT at a local port (proc_net_tcp(5))."""
+    return [other for state, other in _connections(port) if state == "TIME-WAIT"]
+
+
+def _taken_by(port: int) -> str:
+    found = [f"{state} with port {other[1]}" for state, other in _connections(port)]
+    return ", ".join(found) or "no connection of IPv4 is in its way"
+
+
+def _connections(port: int) -> list[tuple[str, tuple[str, int]]]:
+    """State and other end of every socket at a local port."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    others = [row[2] for row in rows if row[3] == _TIME_WAIT and int(row[1].rpartition(":")[2], 16) == port]
-    return [(socket.inet_ntoa(bytes.fromhex(other[:8])[::-1]), int(other[9:], 16)) for other in others]
+    at_port = [row for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return [(_STATES[int(row[3], 16)], _address(row[2])) for row in at_port]
+
+
+def _address(hexadecimal: str) -> tuple[str, int]:
+    host, port = hexadecimal.split(":")
+    return socket.inet_ntoa(bytes.fromhex(host)[::-1]), int(port, 16)
 
 
 def _end_time_wait(client: tuple[str, int], server: tuple[str, int]) -> None:

@@ -31,3 +31,12 @@ def test_a_timer_set_while_time_passes_fires_in_the_same_advance() -> None:
     clock.after(10, lambda: clock.after(5, lambda: fired.append(clock.now_ms)))
     clock.advance(20)
     assert fired == [15]
+
+
+def test_a_timer_for_a_time_that_has_passed_is_due_now() -> None:
+    clock, fired = VirtualClock(), []
+    clock.advance(50)
+    clock.at(20, lambda: fired.append(clock.now_ms))
+    clock.at(60, lambda: fired.append(clock.now_ms))
+    clock.advance(10)
+    assert fired == [50, 60]

@@ -37,6 +37,26 @@ def test_connections_in_time_wait_are_ended() -> None:
     listen_as_mooncake_does(port).close()
 
 
+def test_a_peer_that_closes_its_end_late_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then the dead process's end is in FIN-WAIT-2, which nothing can be done about."""
+    with listen_as_mooncake_does() as listener:
+        port = listener.getsockname()[1]
+        client = socket.create_connection((HOST, port))
+        served, _ = listener.accept()
+        served.close()
+    monkeypatch.setattr(ports.time, "sleep", lambda _: client.close())
+    ports.free_again(HOST, port)
+    listen_as_mooncake_does(port).close()
+
+
+def test_what_stays_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "TIME_WAIT_S", 0.0)
+    with listen_as_mooncake_does() as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(PortTakenError, match=f"port {port} of {HOST}.*is taken .LISTEN"):
+            ports.free_again(HOST, port)
+
+
 def test_a_window_is_free_and_in_the_environment() -> None:
     window = ports.free_window(HOST, "rdma")
     assert len(window) == ports.PORTS["rdma"]
