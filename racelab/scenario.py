@@ -312,6 +312,8 @@ def _check(
         pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
         if pulls and lab is not None and lab.transfer != "pull":
             document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
+        if isinstance(step, Submit) and step.transfer_id is not None and lab is not None and lab.transfer == "pull":
+            document.problem("a pull goes by its reference and has no transfer id: leave 'transfer-id' out", *place)
         if isinstance(step, Armed):
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)

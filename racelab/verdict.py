@@ -19,6 +19,7 @@ from racelab.evidence.blocks import Blocks
 from racelab.evidence.certificates import Certificate, certify
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
+from racelab.evidence.injection import MET_NOTHING
 from racelab.evidence.labels import label
 from racelab.evidence.naming import number
 from racelab.evidence.process_certificates import certify_processes
@@ -220,6 +221,9 @@ def _decide(
     if schedule.blocked is not None:
         data = schedule.blocked.data
         return "prevented", f"the guard {data['guard']} refused what step {data['n']} needs, and everything held after"
+    idle = next((certificate for certificate in injections if certificate.state == "met-nothing"), None)
+    if idle is not None:
+        return "inconclusive", f"everything held, and nothing was tried: hold {idle.id} met nothing ({MET_NOTHING})"
     return "not-reproduced", "the whole schedule ran and all four specifications held"
 
 
@@ -237,8 +241,8 @@ def _unsound(history: History, schedule: Schedule, injections: list[Certificate]
     if contradiction is not None:
         return f"the history contradicts itself: {contradiction}"
     for certificate in injections:
-        if certificate.state in ("confirmed", "not-reached"):
-            continue
+        if certificate.state in ("confirmed", "not-reached", "met-nothing"):
+            continue  # a violation or a refusal stands by itself; that nothing happened does not (`_decide`)
         return f"injection {certificate.id} is not confirmed: {'; '.join(certificate.why[:2])}"
     illegal = rc.contradiction(history)
     if illegal is not None:

@@ -4,7 +4,8 @@ A certificate is `confirmed` only if exactly what was asked for was met, all of 
 lost, delayed, repeated, or kept from its sender) when and as the schedule says, the receiver looked at its
 own memory before and after each landing, the gate's byte counts equal the kernel's, and nothing bypassed
 the gate. What contradicts that is a `mismatch`; what cannot be shown either way is `inconclusive`. A hold
-that the schedule never came to, because it was stopped before, is `not-reached`.
+that the schedule never came to, because it was stopped before, is `not-reached`; one of whatever comes
+(`count` 0) that nothing came to is `met-nothing`.
 """
 
 from __future__ import annotations

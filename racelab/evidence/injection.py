@@ -4,7 +4,8 @@ A certificate is `confirmed` only if exactly what was asked for was stopped, all
 was lost) when and as the schedule says, the receiver looked at its own memory before and after
 each landing, the gate's byte counts equal the kernel's, and nothing bypassed the gate. What
 contradicts that is a `mismatch`; what cannot be shown either way is `inconclusive`. A hold that the
-schedule never came to, because it was stopped before, is `not-reached`.
+schedule never came to, because it was stopped before, is `not-reached`. A hold of whatever comes (`count` 0)
+is `met-nothing` if all of that is shown and nothing came: it watched, and it is no fault that landed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ Action = Literal[
     "restart",
     "unregister",
 ]
-State = Literal["confirmed", "mismatch", "inconclusive", "not-reached"]
+State = Literal["confirmed", "mismatch", "inconclusive", "not-reached", "met-nothing"]
+
+MET_NOTHING = "nothing came that it could have stopped"
 
 _ENDS = ("landed", "torn", "delivered", "dropped", "unlanded", "work-done")
 _GATES = {"write": "wire", "message": "bus", "work": "stream"}
@@ -115,7 +118,7 @@ class Case:
 
     def certificate(self) -> Certificate:
         """Run every check and put the certificate together."""
-        not_reached = not self.held and self.schedule.stopped is not None
+        not_reached = not self.held and self.schedule.stopped is not None and not self._took_what_came
         if not not_reached:
             self._check_what_stopped()
             for held in self.held:
@@ -134,13 +137,20 @@ class Case:
             requested=self._requested(),
             achieved=self._achieved(bracket) | self.more(),
             label=hold_label(self.history, self.hold),
-            why=self.wrong + self.missing,
+            why=self.wrong + self.missing + ([MET_NOTHING] if self._took_what_came and not self.held else []),
         )
+
+    @property
+    def _took_what_came(self) -> bool:
+        """Whether it was armed for as many things as would come, none included."""
+        return bool(self.armed) and not self.hold.count and not self.hold.goes_by_itself
 
     def _state(self) -> State:
         if self.wrong:
             return "mismatch"
-        return "inconclusive" if self.missing else "confirmed"
+        if self.missing:
+            return "inconclusive"
+        return "met-nothing" if self._took_what_came and not self.held else "confirmed"
 
     def _requested(self) -> dict[str, Any]:
         match = self.hold.match

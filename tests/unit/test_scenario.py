@@ -298,6 +298,8 @@ def test_reads_and_references_are_read_and_written_back() -> None:
         ("{transfer: pull}", "{}", "nothing is read where prefill pushes"),
         ("{transfer: pull}", "{transfer: pull, ranks: 2}", "ranks is for labs that push"),
         ("reference-of: r1", "reference-of: r9", "no request 'r9'"),
+        ("- submit: r1", "- submit: {request: r1, transfer-id: 7}", "a pull goes by its reference"),
+        ("reference-of: r1", "reference-of: r1, transfer-id: 7", "a pull goes by its reference"),
         ("- release: x1", "- await: {event: held, hold: m1}", "there is no number of things to wait for"),
         ("count: 4", "count: 0", "count must be at least 1"),
     ],

@@ -255,3 +255,28 @@ def test_clocks_against_numbers_are_inconclusive() -> None:
     assert "contradict each other" in judged(early).why
     twice = History(base.header, [*base.events, committed])
     assert "contradict each other" in judged(twice).why
+
+
+WHATEVER_COMES = "  - hold: {id: m0, message: {type: abort, request: r2}, count: 0, mechanism: broker-backlog}\n"
+"""Nothing of the kind comes in any of these histories."""
+
+
+def with_a_hold_of_whatever_comes(text: str) -> str:
+    return text.replace("steps:\n", f"steps:\n{WHATEVER_COMES}", 1)
+
+
+def test_a_hold_that_met_nothing_is_no_fault_that_landed() -> None:
+    verdict = judged(histories.play(with_a_hold_of_whatever_comes(histories.CLEAN)))
+    assert set(verdict.specs.values()) == {"held"}
+    assert (verdict.verdict, verdict.exit_code) == ("inconclusive", 3)
+    assert "hold m0 met nothing" in verdict.why
+    (certificate,) = verdict.injections
+    assert (certificate.state, certificate.why) == ("met-nothing", ["nothing came that it could have stopped"])
+
+
+@pytest.mark.parametrize(("guards", "word"), [((), "reproduced"), (histories.LEDGER, "prevented")])
+def test_a_violation_and_a_refusal_stand_without_it(guards: tuple[str, ...], word: str) -> None:
+    verdict = judged(histories.play(with_a_hold_of_whatever_comes(histories.LATE_WRITE), guards))
+    assert verdict.verdict == word, verdict.why
+    states = {certificate.id: certificate.state for certificate in verdict.injections}
+    assert (states["m0"], states["w1"]) == ("met-nothing", "confirmed")
