@@ -80,7 +80,7 @@ class _Judge:
             self.coverage["requests"] += 1
             terminal = ends.get((submitted.request, submitted.attempt), [])
             if not terminal:
-                if not self._died(submitted):
+                if not self._client_lost(submitted):
                     self._not_terminal(submitted)
                 continue
             took = terminal[0].clock_ms - submitted.clock_ms
@@ -106,14 +106,35 @@ class _Judge:
 
     def _died(self, event: Event) -> bool:
         """Whether what waits went with the process that had it: its client sees the connection end."""
-        if self.deaths.after(event) is None:
-            return False
-        self.coverage["ended_by_death"] = self.coverage.get("ended_by_death", 0) + 1
-        return True
+        return self._counted(self.deaths.after(event) is not None)
+
+    def _counted(self, died: bool) -> bool:
+        if died:
+            self.coverage["ended_by_death"] = self.coverage.get("ended_by_death", 0) + 1
+        return died
+
+    def _client_lost(self, submitted: Event) -> bool:
+        """Whether a request went with the process that its client was with: the one that took it last.
+
+        A client whose reference nobody took found its next process dead, or that died before it looked.
+        """
+        serving = self._serving(submitted)
+        if serving is submitted and self._of(submitted, "referenced"):
+            return self._counted(self.deaths.of_another(submitted.instance))
+        return self._died(serving)
+
+    def _serving(self, submitted: Event) -> Event:
+        """Where the client of a request was last: where it sent it, or took it with the reference that it got."""
+        return (self._of(submitted, "forwarded") or [submitted])[-1]
+
+    def _of(self, submitted: Event, kind: str) -> list[Event]:
+        attempt = (submitted.request, submitted.attempt)
+        return [event for event in self.history.by_kind[kind] if (event.request, event.attempt) == attempt]
 
     def _not_terminal(self, submitted: Event) -> None:
-        waited = self.now[submitted.instance] - submitted.clock_ms
-        graph = self.graph.of_request(submitted)
+        serving = self._serving(submitted)
+        waited = self.now[serving.instance] - submitted.clock_ms
+        graph = self.graph.of_request(serving)
         bound_ms = self.bound_ms(submitted)
         if waited > bound_ms:
             what = f"{_who(submitted)} is not over after {waited:,} ms, more than {bound_ms:,}: {graph}"

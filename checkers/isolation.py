@@ -91,6 +91,7 @@ def _landing(history: History, late: Late) -> Finding:
         layer=span.layer,
         owner=owner.owner if owner is not None else None,
         writer=writer_of(write),
+        op="read" if write.is_read else "write",
         bytes=(span.start, span.end),
         when=when_ms(history, (write.uppers or [write.lower])[0]),
         what=story,

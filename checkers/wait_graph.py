@@ -54,16 +54,17 @@ class WaitGraph:
 
 
 def _write(write: Write) -> str:
+    what = f"{'read' if write.is_read else 'write'} {write.id}"
     match write.fate:
         case "held":
-            return f"write {write.id}, held at the gate"
+            return f"{what}, held at the gate"
         case "lost":
-            return f"write {write.id}, lost"
+            return f"{what}, lost"
         case "landed":
-            return f"write {write.id}, landed but never completed"
+            return f"{what}, landed but never completed"
         case _:
             done = write.completed.data["status"] if write.completed is not None else "no completion"
-            return f"write {write.id} ({done})"
+            return f"{what} ({done})"
 
 
 def _some(parts: list[str]) -> str:

@@ -11,7 +11,9 @@ from racelab.steps import Continue, Kill, Unregister
 
 def lost_with_its_process(history: History, end: Event, write: Write | None) -> bool:
     """Whether a thing was lost because the schedule had killed whom it was for, or whose it was, or had taken
-    away the registration of where it was to go."""
+    away the registration of where it was to go. The bytes of a read go no further than its dead reader's socket."""
+    if write is not None and write.is_read and _reader_died(history, write, end):
+        return True
     if end.kind not in ("unlanded", "dropped"):
         return False
     if write is None:
@@ -23,6 +25,11 @@ def lost_with_its_process(history: History, end: Event, write: Write | None) -> 
         isinstance(issued.step, Kill | Unregister) and issued.step.instance in concerned and issued.issued.hlc < end.hlc
         for issued in history.derived(Schedule).steps
     )
+
+
+def _reader_died(history: History, read: Write, end: Event) -> bool:
+    killed = (event for event in history.by_kind["killed"] if event.data["peer"] == read.posted.instance)
+    return any(read.posted.hlc < death.hlc < end.hlc for death in killed)
 
 
 def arrival_due(history: History, let_go: Event, done: Event | None) -> Event | None:

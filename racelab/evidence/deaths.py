@@ -28,6 +28,10 @@ class Deaths:
         deaths = self._of.get(instance or event.instance, ())
         return next((death for death in deaths if death.hlc > event.hlc), None)
 
+    def of_another(self, instance: str) -> bool:
+        """Whether any other process than this one was killed."""
+        return any(peer != instance for peer in self._of)
+
     @property
     def doubts(self) -> list[str]:
         """Deaths of processes that had work: what they did last, nobody has reported."""

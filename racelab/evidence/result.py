@@ -35,6 +35,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """which share of the layer, where there are several"""
     owner: str | None = None
     writer: str | None = None
+    op: Literal["write", "read"] = "write"
+    """how the writer's bytes came there: written by a peer, or read by the instance itself"""
     bytes: tuple[int, int] | None = None
     when: float | None = None
     what: str

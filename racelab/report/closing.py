@@ -12,6 +12,7 @@ from rich.text import Text
 
 from racelab.report.summary import (
     also_tried,
+    expectation,
     grouped,
     headline,
     label_words,
@@ -95,6 +96,8 @@ def _tokens(verdict: dict[str, Any]) -> Iterator[Text]:
 
 
 def _notes(verdict: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if verdict.get("expected"):
+        yield "expected", expectation(verdict)
     if verdict.get("simulated"):
         yield "device", f"simulated: {verdict['simulated']}"
     if verdict.get("machine"):

@@ -6,7 +6,7 @@ from racelab.evidence.events import TERMINAL_KINDS, Event
 from racelab.report.canvas import BAR_PX, NETWORK_PX, Canvas
 from racelab.report.scene import Bar, Flight
 from racelab.report.svg import CHAR_PX, element, line, text, title
-from racelab.report.words import CLIENT, count_of, milliseconds, size, who
+from racelab.report.words import CLIENT, access, count_of, milliseconds, size, who
 
 HEAD_LENGTH_PX = 7.0
 _ASKS = {"submit": "submitted", "abort": "aborted", "release": "released", "drop": "dropped"}
@@ -95,7 +95,8 @@ def _words(canvas: Canvas, flight: Flight) -> str:
         layer = f", layer {some.data['layer']}" if "layer" in some.data else ""
         layer += f" rank {some.data['rank']}" if "rank" in some.data else ""
         amount = f", {size(int(some.data['bytes']))}" if "bytes" in some.data else ""
-        what = f"write of {who(some)} to page {some.page} gen {some.gen}{layer}{amount}"
+        to = "into" if access(some) == "read" else "to"
+        what = f"{access(some)} of {who(some)} {to} page {some.page} gen {some.gen}{layer}{amount}"
     ways = (
         ("left", flight.out),
         ("held", flight.held),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racelab.evidence.events import Event
-from racelab.report.words import count_of, deed, listed
+from racelab.report.words import access, count_of, deed, listed
 
 _UNLABELLED = frozenset(["received", "released", "landed", "delivered", "held"])
 _STEP_KINDS = ("step", "step-done", "blocked", "gave-up", "died", "phase")
@@ -61,7 +61,7 @@ def short(event: Event) -> str:
         case "armed":
             return f"watches for {data['hold']}"
         case "held" | "released" | "landed" | "torn" | "delivered" | "dropped" | "withheld" | "told":
-            what = "write" if event.page is not None else f"{data.get('type', 'message')}"
+            what = access(event) if event.page is not None else f"{data.get('type', 'message')}"
             where = f", page {event.page}" if event.page is not None else ""
             return f"{event.kind} {what} of {tag(event)}{where}"
         case "received":
@@ -93,9 +93,9 @@ def _label(events: list[Event]) -> str:
         case "ignored":
             return f"ignores {data['type']} {tag(event)}"
         case "posted":
-            return f"posts {count_of(len(events), 'write')} of {tag(event)}"
+            return f"posts {count_of(len(events), access(event))} of {tag(event)}"
         case "completed":
-            return f"write API: {data.get('status')}"
+            return f"API: {data.get('status')}"
         case "page-private":
             return f"{tag(event)} takes {_pages(events)}"
         case "page-free":

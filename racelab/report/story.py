@@ -19,7 +19,7 @@ from racelab.evidence.clock import wall_us
 from racelab.evidence.events import Event
 from racelab.report import closing
 from racelab.report.ownership import Book
-from racelab.report.words import count_of, deed, listed, milliseconds, phrase, size, ticket, told, who
+from racelab.report.words import access, count_of, deed, listed, milliseconds, phrase, size, ticket, told, who
 from racelab.scenario import PROBE, Scenario
 
 PLAIN_WIDTH = 118
@@ -234,12 +234,13 @@ def _together(group: list[Event]) -> Text:
     where = f"page{'s' if len(pages) > 1 else ''} {listed(pages)} gen {listed(gens)}" if pages and gens else ""
     match event.kind:
         case "held" | "landed" | "dropped" | "delivered" | "unlanded":
-            things = count_of(len(group), "write" if pages else f"{event.data.get('type', 'control')} message")
+            things = count_of(len(group), access(event) if pages else f"{event.data.get('type', 'control')} message")
             total = sum(int(other.data.get("bytes", 0)) for other in group)
             told_size = f", {size(total)}" if total else ""
             verbs = {"held": "holds", "landed": "landed:", "dropped": "lost:", "delivered": "delivered:"}
             verb = verbs.get(event.kind, "could not deliver")
-            return Text(f"{verb} {things} of {who(event)}{f' to {where}' if where else ''}{told_size}", style=style)
+            to = "into" if access(event) == "read" else "to"
+            return Text(f"{verb} {things} of {who(event)}{f' {to} {where}' if where else ''}{told_size}", style=style)
         case "page-private":
             return Text(
                 f"{where} goes to {who(event)}" if len(pages) == 1 else f"{where} go to {who(event)}", style=style

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
+from racelab.errors import EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
 from racelab.report.words import count_of, listed, milliseconds, size
 from racelab.scenario import SPECIFICATIONS
 
@@ -85,6 +86,14 @@ def _without(verdict: dict[str, Any]) -> str:
     return ""
 
 
+def expectation(verdict: dict[str, Any]) -> str:
+    """Whether the run did what its scenario expects of the policy: `prevented: MISSED (exit 1)`."""
+    if verdict["expected"] == verdict["verdict"]:
+        return f"{verdict['expected']}: met"
+    undecided = EXIT_UNDECIDED if verdict["verdict"] in ("diverged", "inconclusive") else EXIT_UNEXPECTED
+    return f"{verdict['expected']}: MISSED (exit {EXIT_LAB if verdict.get('lab_failure') else undecided})"
+
+
 def also_tried(verdict: dict[str, Any]) -> list[str]:
     """Other runs of the same order: how many, with which verdicts, and the variations of a prevented one."""
     lines = []
@@ -114,6 +123,7 @@ class Finding(NamedTuple):
     instance: str
     owner: str | None
     writer: str | None
+    op: str
     pages: list[int]
     gens: list[int]
     extents: list[tuple[int, int]]
@@ -126,8 +136,9 @@ class Finding(NamedTuple):
             pages = f"page{'s' if len(self.pages) > 1 else ''} {listed(self.pages)}"
             belonged = f"{'they' if len(self.pages) > 1 else 'it'} belonged to {self.owner}"
             whose = f"while {belonged}" if self.owner else "after that generation had ended"
-            writes = f"{count_of(self.number, 'write')} of {self.writer}{self._bytes()}"
-            taken = ", and were read" if self.grade == "consumed" else ""
+            writes = f"{count_of(self.number, self.op)} of {self.writer}{self._bytes()}"
+            were = "was" if self.number == 1 else "were"
+            taken = f", and {were} read" if self.grade == "consumed" else ""
             return f"{writes} landed on {pages} {whose}{taken}{self._when()}"
         if self.number > 1:
             return f"{self.what} (and {self.number - 1} more like it){self._when()}"
@@ -163,7 +174,7 @@ def grouped(verdict: dict[str, Any]) -> list[Finding]:
     for item in verdict.get("evidence", []):
         whom = (item.get("instance"), item.get("owner"), item.get("writer"))
         what = re.sub(r"\b[0-9a-f]{16}\b|\d+", "#", str(item.get("what", "")))
-        groups.setdefault((item.get("spec"), item.get("grade"), *whom, what), []).append(item)
+        groups.setdefault((item.get("spec"), item.get("grade"), item.get("op"), *whom, what), []).append(item)
     return [_merged(items) for items in groups.values()]
 
 
@@ -176,6 +187,7 @@ def _merged(items: list[dict[str, Any]]) -> Finding:
         instance=str(first.get("instance")),
         owner=first.get("owner"),
         writer=first.get("writer"),
+        op=str(first.get("op", "write")),
         pages=sorted({item["page"] for item in items if item.get("page") is not None}),
         gens=sorted({item["gen"] for item in items if item.get("gen") is not None}),
         extents=[(item["bytes"][0], item["bytes"][1]) for item in items if item.get("bytes")],

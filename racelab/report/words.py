@@ -71,10 +71,14 @@ def shown(value: Any) -> str:
     return "nothing" if value is None else str(value)
 
 
+def access(event: Event) -> str:
+    """What a one-sided access is: a `write`, or a `read` into its reader's page."""
+    return str(event.data.get("op", "write"))
+
+
 def _access(event: Event) -> str:
     """A one-sided access with the page that it changes."""
-    read = event.data.get("op") == "read"
-    return f"a {'read' if read else 'write'} of {who(event)} {'into' if read else 'to'} {ticket(event)}"
+    return f"a {access(event)} of {who(event)} {'into' if access(event) == 'read' else 'to'} {ticket(event)}"
 
 
 def _named(data: dict[str, Any]) -> str:
@@ -139,7 +143,8 @@ def _moved(state: str) -> Callable[[Event, dict[str, Any]], str]:
 
 def _completed(event: Event, data: dict[str, Any]) -> str:
     code = f" (code {data['code']})" if data.get("code") else ""
-    return f"the writer's API returned {data.get('status')}{code} for {count_of(_length(data.get('writes')), 'write')}"
+    posted = count_of(_length(data.get("writes")), "work request")
+    return f"the transport's API returned {data.get('status')}{code} for {posted}"
 
 
 def _released(event: Event, data: dict[str, Any]) -> str:
@@ -149,8 +154,19 @@ def _released(event: Event, data: dict[str, Any]) -> str:
     return f"lets {thing(event)} go on{changed}"
 
 
+def _killed(event: Event, data: dict[str, Any]) -> str:
+    known = "it had reported all that it did" if data.get("idle") else "it was at work: what it did last is not known"
+    return f"{data.get('peer')} (process {data.get('pid')}) is dead; {known}"
+
+
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, (list, tuple, str)) else int(value or 0)
+
+
+def _scanned(data: dict[str, Any]) -> str:
+    foreign = data.get("foreign")
+    found = f"page(s) {listed(foreign)} hold another run's bytes" if foreign else "nobody else's bytes are there"
+    return f"looks at the {count_of(_length(data.get('pages')), 'page')} that nobody was given: {found}"
 
 
 _AS = {"completed": "has completed", "lost": "was lost"}
@@ -170,6 +186,23 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "blocked": lambda e, d: f"step {d.get('n')} was stopped by the guard {d.get('guard')}",
     "gave-up": lambda e, d: f"step {d.get('n')} cannot go on, {d.get('why')}: {d.get('what')}",
     "died": lambda e, d: f"{d.get('peer')} died during {d.get('doing')}",
+    "halted": lambda e, d: f"step {d.get('n')} ends at the first violation of the ledger, as was asked",
+    "stopped": lambda e, d: f"{d.get('peer')} (process {d.get('pid')}) stands still, with all its threads",
+    "continued": lambda e, d: f"{d.get('peer')} (process {d.get('pid')}) goes on",
+    "killed": _killed,
+    "restarted": lambda e, d: (
+        f"process {d.get('pid')} takes the place of {d.get('peer')} ({d.get('was_pid')}) at {d.get('segment')}"
+    ),
+    "unregistered": lambda e, d: f"takes {size(int(d['bytes']))} of its memory back from the transport",
+    "region": lambda e, d: f"registers {size(int(d['bytes']))} with the transport: {_share(d)}",
+    "offered": lambda e, d: f"{who(e)} arrives from the router: {d.get('prompt_tokens')} prompt tokens",
+    "scan": lambda e, d: _scanned(d),
+    "slot-taken": lambda e, d: f"{who(e)} has metadata slot {d.get('slot')}",
+    "slot-freed": lambda e, d: f"metadata slot {d.get('slot')} of {who(e)} is free again",
+    "slot-read": lambda e, d: (
+        f"{who(e)} takes token {d.get('token')} from metadata slot {d.get('slot')}, written for"
+        f" {request_name(d.get('owner'), d.get('owner_attempt'))}"
+    ),
     "page-private": lambda e, d: f"{ticket(e)} goes to {who(e)}",
     "page-draining": _moved("DRAINING"),
     "page-quarantined": _moved("QUARANTINED"),

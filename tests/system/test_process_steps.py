@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import histories
 import msgspec
 import pytest
 
+from checkers import finality
 from racelab import scenario
 from racelab.assembly import Order, Workbench
 from racelab.evidence import history
@@ -180,3 +182,39 @@ def test_the_command_prints_one_object_whatever_ray_says(root: Path, tmp_path: P
     command = [sys.executable, "-m", "racelab.cli", "run", str(file), "--policy", "eager", "--json"]
     done = subprocess.run([*command, "--results", str(tmp_path)], cwd=root, capture_output=True, text=True, timeout=110)
     assert msgspec.json.decode(done.stdout)["verdict"] == "reproduced", done.stderr
+
+
+PULLED = """
+scenario: reader-dies
+about: A test.
+spec: finality
+lab: {transfer: pull}
+requests: {r1: {}}
+steps:
+  - hold: {id: x1, read: {request: r1}, count: 4}
+  - submit: r1
+  - await: {event: held, hold: x1}
+  - kill: decode
+  - release: x1
+"""
+
+
+def test_a_request_ends_with_the_process_that_has_it_and_its_source_pages_stay_in_quarantine(bench: Workbench) -> None:
+    played = bench.play(Order(scenario.loads(PULLED), "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    assert states(played.verdict) == {"x1": "confirmed", "kill-decode": "confirmed"}
+    assert played.verdict.results["finality"].coverage["ended_by_death"] == 1
+    quarantined = {(event.instance, event.page) for event in played.history.by_kind["page-quarantined"]}
+    assert {instance for instance, _ in quarantined} == {"prefill"}
+    assert len(quarantined) == 2
+
+
+def test_a_request_that_decode_has_does_not_end_with_prefill(bench: Workbench) -> None:
+    """It was submitted to prefill, and its client has been with decode since: what is not over there is stuck."""
+    played = bench.play(Order(scenario.loads(PULLED.replace("kill: decode", "kill: prefill")), "ledger"))
+    ends = [event for event in played.history.of("finished", "timed-out", "failed") if event.request == "r1"]
+    assert [event.instance for event in ends] == ["decode"]
+    hung = histories.without(played.history, lambda event: event in ends)
+    result = finality.rules(hung)
+    assert "ended_by_death" not in result.coverage
+    assert any("r1 attempt 1 is not over" in finding.what for finding in result.findings)

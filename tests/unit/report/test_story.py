@@ -9,6 +9,7 @@ from rich.console import Console
 
 from racelab.evidence.history import History
 from racelab.report.story import Story, progress
+from racelab.report.words import told as in_words
 from racelab.scenario import read_aloud
 
 BOTH = [made_by_hand.eager, made_by_hand.ledger]
@@ -111,6 +112,49 @@ def test_the_end_shows_verdict_specifications_tokens_label_report_and_replay() -
 def test_a_prevented_run_names_guard_and_step_at_the_end() -> None:
     told = tell(*made_by_hand.ledger())
     assert "guard drain-before-free refused step 6" in told[told.index("VERDICT") :]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"expected": "reproduced"}, "expected reproduced: met"),
+        ({"expected": "prevented"}, "expected prevented: MISSED (exit 1)"),
+        ({"expected": "prevented", "verdict": "diverged"}, "expected prevented: MISSED (exit 3)"),
+        (
+            {"expected": "prevented", "verdict": "inconclusive", "lab_failure": "bus died"},
+            "expected prevented: MISSED (exit 4)",
+        ),
+    ],
+)
+def test_the_end_says_whether_the_expectation_was_met(changed: dict[str, Any], said: str) -> None:
+    history, verdict = made_by_hand.eager()
+    assert said in tell(history, verdict | changed)
+
+
+def test_without_an_expectation_nothing_is_said_of_one() -> None:
+    history, verdict = made_by_hand.eager()
+    assert "expected" not in tell(history, verdict | {"expected": None})
+
+
+def test_reads_are_told_as_reads() -> None:
+    tape = made_by_hand.Tape()
+    file = io.StringIO()
+    story = Story(Console(file=file))
+    for page in (0, 1):
+        tape.at("wire", "held", request="r1", page=page, gen=1, hold="x1", what=f"d{page}", bytes=65536, op="read")
+    for event in tape.events:
+        story.see(event)
+    story._tell_pending()
+    assert "holds 2 reads of r1 into pages 0 and 1 gen 1, 128 KiB" in file.getvalue()
+
+
+def test_what_happens_to_processes_is_told_in_plain_words() -> None:
+    tape = made_by_hand.Tape()
+    gone = {"fault": "kill-decode", "peer": "decode", "pid": 41, "status": None}
+    idle = tape.at("process", "killed", **gone, idle=True)
+    busy = tape.at("process", "killed", **gone, idle=False)
+    assert in_words(idle) == "process: decode (process 41) is dead; it had reported all that it did"
+    assert in_words(busy) == "process: decode (process 41) is dead; it was at work: what it did last is not known"
 
 
 def test_off_a_terminal_there_is_no_colour_and_no_box() -> None:
