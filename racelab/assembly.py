@@ -9,7 +9,7 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
 from racelab.transport.softhca import SIMULATED
 from racelab.verdict import Verdict, judge, worst
+from racelab.vm import users
 
 Observe = Callable[[Event], None]
 
@@ -262,10 +263,11 @@ def _leaves_doubt(recording: Recording) -> bool:
 def open_workbench(cluster: Cluster, target: Target, logs: Path) -> Iterator[Workbench]:
     """A workbench whose lab is ended at the end of the block, whatever happens in it."""
     bench = Workbench(cluster, target, logs)
-    try:
-        yield bench
-    finally:
-        bench.close()
+    with users.using() if cluster.machine else nullcontext():
+        try:
+            yield bench
+        finally:
+            bench.close()
 
 
 # -- an order, kept

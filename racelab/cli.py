@@ -414,17 +414,19 @@ def status(name: MachineName = "softroce", json: Json = False) -> None:
         "End it. Its files stay in the user's cache, so that it is up again within a minute.",
         "racelab cluster down softroce",
         "racelab cluster down softroce --purge",
+        "racelab cluster down softroce --force",
     )
 )
 def down(
     name: MachineName = "softroce",
     purge: Annotated[bool, typer.Option("--purge", help="Remove its files from the cache too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="End it even if another process uses it.")] = False,
     json: Json = False,
 ) -> None:
     """End a cluster."""
     from racelab.vm import commands
 
-    _show_cluster(commands.down(name, purge=purge), json)
+    _show_cluster(commands.down(name, purge=purge, force=force), json)
 
 
 def _show_cluster(found: dict[str, Any], json: bool) -> None:

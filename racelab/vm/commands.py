@@ -10,7 +10,8 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import Any
 
 from racelab.errors import LabError, UsageError
-from racelab.vm import image, machine
+from racelab.shipped import shipped
+from racelab.vm import image, machine, users
 from racelab.vm.accel import boot_on_best
 from racelab.vm.client import Supervisor
 from racelab.vm.machine import NAME, Machine
@@ -24,8 +25,15 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: it is another cluster.
     """
-    if name != NAME:
-        raise UsageError(f"no machine to bring up for cluster {name!r}", next=f"racelab cluster up {NAME}")
+    if name == NAME:
+        return
+    known = sorted(file.stem for file in shipped("clusters").glob("*.yaml"))
+    if name in known:
+        raise UsageError(
+            f"cluster {name} has no machine of its own to bring up, look at or end: {NAME} alone has one",
+            next=f"racelab doctor --cluster {name} says whether it can run here",
+        )
+    raise UsageError(f"unknown cluster {name!r}", next=f"one of: {', '.join(known)}; {NAME} alone has a machine")
 
 
 def up(name: str, say: Say, *, rebuild: bool = False) -> dict[str, Any]:
@@ -42,6 +50,7 @@ def up(name: str, say: Say, *, rebuild: bool = False) -> dict[str, Any]:
         if running is not None and not rebuild:
             return status(name) | {"seconds": _since(began)}
         if running is not None:
+            _check_unused(running, f"racelab cluster down {NAME} --force ends it all the same; then bring it up")
             machine.end(running)
         made = None if rebuild else image.load()
         cached = made is not None
@@ -64,12 +73,18 @@ def status(name: str) -> dict[str, Any]:
     return _shown(running)
 
 
-def down(name: str, *, purge: bool = False) -> dict[str, Any]:
-    """End the machine if it is up; with `purge` its files go from the cache too."""
+def down(name: str, *, purge: bool = False, force: bool = False) -> dict[str, Any]:
+    """End the machine if it is up; with `purge` its files go from the cache too.
+
+    Raises:
+        LabError: another process uses it, and `force` was not asked for.
+    """
     check_name(name)
     with _alone():
         running = machine.running()
         if running is not None:
+            if not force:
+                _check_unused(running, f"wait for it, or racelab cluster down {NAME} --force")
             machine.end(running)
         if purge:
             for part in image.cache().iterdir():
@@ -78,6 +93,27 @@ def down(name: str, *, purge: bool = False) -> dict[str, Any]:
                 elif part.name != _LOCK:
                     part.unlink()
     return {"cluster": name, "up": False, "ended": running is not None, "purged": purge}
+
+
+def _check_unused(of: Machine, next: str) -> None:
+    """Nobody's run is cut off without being asked for.
+
+    Raises:
+        LabError: somebody uses the machine; it is named.
+    """
+    in_use_by = users.others() or _leased(of)
+    if in_use_by:
+        raise LabError(f"{NAME} is in use by {'; '.join(in_use_by)}", next=next)
+
+
+def _leased(of: Machine) -> list[str]:
+    """Who has its lease; one that does not answer is of no use to anybody."""
+    try:
+        with Supervisor(of) as supervisor:
+            lease = supervisor.ask("facts")["lease"]
+    except (LabError, OSError):
+        return []
+    return [lease] if lease else []
 
 
 def _shown(of: Machine) -> dict[str, Any]:
@@ -98,7 +134,7 @@ def _shown(of: Machine) -> dict[str, Any]:
         "kernel": facts["kernel"],
         "devices": facts["devices"],
         "boot_s": of.boot_s,
-        "in_use_by": facts["lease"],
+        "in_use_by": "; ".join(users.others()) or facts["lease"],
     }
 
 

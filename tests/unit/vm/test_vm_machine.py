@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from racelab.errors import LabError, UsageError
-from racelab.vm import commands, image, machine
+from racelab.vm import commands, image, machine, users
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,61 @@ def test_a_running_one_is_found_and_ended(process: subprocess.Popen[bytes]) -> N
     assert commands.down("softroce")["ended"] is True
     assert not found.alive
     assert not machine.folder().exists()
+
+
+USER = """
+import sys
+from racelab.vm import users
+sys.argv = ["racelab", "run", "mine.yaml", "--cluster", "softroce"]
+with users.using():
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def user() -> Iterator[subprocess.Popen[str]]:
+    """A process that uses the machine until it is told to go on, and has no lease."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", USER], stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in\n"
+        yield child
+        child.kill()
+
+
+def test_one_that_another_process_uses_is_ended_only_by_force(
+    process: subprocess.Popen[bytes], user: subprocess.Popen[str]
+) -> None:
+    written(process.pid, start_of(process.pid))
+    owner = rf"in use by process {user.pid} \(racelab run mine.yaml --cluster softroce\)"
+    with pytest.raises(LabError, match=owner) as caught:
+        commands.down("softroce")
+    assert "--force" in str(caught.value)
+    with pytest.raises(LabError, match=owner):
+        commands.up("softroce", lambda line: None, rebuild=True)
+    assert process.poll() is None
+    assert commands.down("softroce", force=True)["ended"] is True
+
+
+def test_a_process_that_has_ended_uses_nothing(process: subprocess.Popen[bytes], user: subprocess.Popen[str]) -> None:
+    written(process.pid, start_of(process.pid))
+    user.kill()
+    user.wait()
+    assert commands.down("softroce")["ended"] is True
+
+
+def test_what_this_process_uses_itself_is_no_obstacle(process: subprocess.Popen[bytes]) -> None:
+    written(process.pid, start_of(process.pid))
+    with users.using():
+        assert commands.down("softroce")["ended"] is True
+
+
+@pytest.mark.parametrize(("name", "said"), [("local", "no machine of its own"), ("loacl", "unknown cluster")])
+def test_other_clusters_have_no_machine(name: str, said: str) -> None:
+    for command in (commands.status, commands.down):
+        with pytest.raises(UsageError, match=said):
+            command(name)
 
 
 def test_another_process_with_its_number_is_left_alone(process: subprocess.Popen[bytes]) -> None:
