@@ -18,6 +18,7 @@ from checkers.late_writes import writer_of
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
 from checkers.ordinary.glance import held
+from checkers.torn import torn
 from racelab.evidence.blocks import Blocks
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
@@ -89,6 +90,7 @@ class _Judge:
         )
         if any(part.source == "unknown" for part in parts):
             what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
+        what += torn(sight, self.sources, self.blocks)
         self._found(sight, what, own[0], writer, parts)
 
     def _without_source(self, sight: Sight) -> None:
@@ -300,8 +302,9 @@ def _missing(
     if event is None:
         return "anything of it"
     seen = {tuple(row[:5]) for row in event.data["fingerprints"]}
-    for (page, gen), size in granted.items():
+    for (page, gen), granted_bytes in granted.items():
         for block in range(blocks.count(instance)):
+            size = blocks.bytes(instance, block, granted_bytes)
             if size and (page, gen, block, 0, size) not in seen:
                 return f"page {page} gen {gen} {blocks.name(block)} bytes 0-{size - 1}"
     return None

@@ -44,7 +44,8 @@ class Memory:
                 self._earlier[instance].append((event.hlc, self._regions[instance]))
                 self._regions[instance] = []
             since.setdefault((instance, incarnation), event.hlc)
-            region = (event.data["address"], event.data["bytes"], layer, page_bytes[instance])
+            size = event.data.get("page_bytes", page_bytes[instance])
+            region = (event.data["address"], event.data["bytes"], layer, size)
             self._regions[instance].append(region)
         for regions in self._regions.values():
             regions.sort()

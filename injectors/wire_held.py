@@ -36,10 +36,7 @@ class Announced:
     def record(self, recorder: Recorder, kind: str, hold: str | None, **data: Any) -> Event:
         """Record what happened to this write."""
         identity = self.identity
-        if identity.rank is not None:
-            data["rank"] = identity.rank
-        if identity.slot is not None:
-            data["slot"] = identity.slot
+        data |= identity.names
         return recorder.record(
             kind,
             identity.request,

@@ -67,4 +67,5 @@ def _explanation(history: History, finished: Event, at: int, findings: list[Find
     _, _, finding, name = min(reasons, key=lambda reason: reason[:2])
     place = {"instance": finding.instance, "page": finding.page, "gen": finding.gen, "layer": finding.layer}
     place |= {"rank": finding.rank} if finding.rank is not None else {}
+    place |= {"stream": finding.stream} if finding.stream is not None else {}
     return place | {"writer": finding.writer, "event": name}

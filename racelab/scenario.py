@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
-from racelab import documents, repeats
+from racelab import documents, lab_problems, repeats
 from racelab.errors import DocumentError
 from racelab.process_steps import Condition
 from racelab.races import RACES
@@ -93,6 +93,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     metadata_slots: int | None = None
     """decode's metadata slots: prefill writes each request's first token into one"""
+    streams: tuple[Literal["scales"], ...] = ()
+    """what travels beside the model's own KV, in blocks of its own (racelab.engine.streams)"""
     zero_fill: bool = False
     """decode clears the pages that a request is given, before they are filled"""
     clock: Literal["virtual", "real"] = "virtual"
@@ -314,6 +316,8 @@ def _check(
             document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
         if isinstance(step, Submit) and step.transfer_id is not None and lab is not None and lab.transfer == "pull":
             document.problem("a pull goes by its reference and has no transfer id: leave 'transfer-id' out", *place)
+        for problem in lab_problems.of_match(step, lab) if lab is not None else ():
+            document.problem(problem, *place)
         if isinstance(step, Armed):
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)
@@ -347,6 +351,8 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
         document.problem(f"ranks: one of {', '.join(map(str, RANKS))}, which divide the heads evenly", "lab", "ranks")
     if lab.ranks > 1 and lab.transfer == "pull":
         document.problem("a pull reads whole layers: one rank", "lab", "ranks")
+    for key, problem in lab_problems.of_lab(lab):
+        document.problem(problem, "lab", key)
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
     if lab.transfer == "pull":

@@ -38,19 +38,21 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     chunk: int | None = None
     layer: int | None = None
     rank: int | None = None
+    stream: str | None = None
     page: int | None = None
     slot: int | None = None
     bytes: tuple[int, int] | None = None
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which control messages, by type and request; `chunk` and `rank` for those that carry one."""
+    """Which control messages, by type and request; `chunk`, `rank` and `stream` for those that carry one."""
 
     type: str
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
     rank: int | None = None
+    stream: str | None = None
 
 
 class WorkMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):

@@ -83,8 +83,9 @@ class _Wire:
                 self._copy_slot(write)
                 continue
             assert write.source_page is not None
-            to, source = write.identity, _bytes(self._source)[_block(write), write.source_page]
-            _bytes(self._target)[_block(write), to.page, : to.bytes] = source[: to.bytes]
+            assert write.identity.page is not None
+            block, size = _block(write), write.identity.bytes
+            self._target.put(write.identity.page, block, 0, self._source.get(write.source_page, block, 0, size))
         first = writes[0].identity
         batch = f"b-{first.write}"
         identities = [write.identity.write for write in writes]
@@ -138,7 +139,8 @@ class Duet:
         for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
             recorder = Recorder(role, self.events.append)
             recorder.virtual_ms = lambda: self.clock.now_ms
-            pool = PagePool(pages, self.lab.layers, self.lab.page_tokens, ranks=self.lab.ranks)
+            shares: dict[str, Any] = {"ranks": self.lab.ranks, "streams": self.lab.streams}
+            pool = PagePool(pages, self.lab.layers, self.lab.page_tokens, **shares)
             pool.refill(pages)
             mail = Mail(recorder, lambda message: self._mail.append(encode(message)))
             sides[role] = (self.lab, recorder, guarded(self.guards, recorder), pool, model, mail, self.clock)
@@ -263,7 +265,8 @@ class Duet:
 
     def memory(self, page: int, layer: int) -> torch.Tensor:
         """The bytes of one page's layer on decode, to be changed at will."""
-        return _bytes(self.pools["decode"])[layer, page]
+        pool = self.pools["decode"]
+        return torch.from_numpy(pool.memory(layer)[page])
 
     def history(self) -> History:
         """Drain, take stock, and put the history together."""
@@ -280,10 +283,6 @@ class Duet:
         made = Scenario(scenario="duet", about="In one process.", lab=self.lab, requests=self.requests, steps=steps)
         header = Header(scenario=made, target="reference", policy="ledger", guards=self.guards)
         return History(header, list(self.events))
-
-
-def _bytes(pool: PagePool) -> torch.Tensor:
-    return pool.kv.view(torch.uint8).view(len(pool.blocks), pool.pages, pool.page_bytes)
 
 
 def _block(write: Write) -> int:

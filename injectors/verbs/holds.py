@@ -248,8 +248,7 @@ class Holds:
             bytes=identity.bytes,
             layer=identity.layer,
             chunk=identity.chunk,
-            **({"rank": identity.rank} if identity.rank is not None else {}),
-            **({"slot": identity.slot} if identity.slot is not None else {}),
+            **identity.names,
             **({"op": "read", "peer_address": identity.peer_address} if identity.op == "read" else {}),
             **data,
         )

@@ -354,6 +354,11 @@ class Conductor:
             if event.instance == "decode"
         }
         page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == "decode")
+        sizes = {
+            event.data["layer"]: event.data.get("page_bytes", page_bytes)
+            for event in self.witness.of("region")
+            if event.instance == "decode"
+        }
         ranges = []
         for event in held:
             address = event.data["address"]
@@ -362,7 +367,7 @@ class Conductor:
                 ranges.append({"slot": event.data["slot"], "start": 0, "end": end, "write": event.data["what"]})
                 continue
             block = next(block for block, region in regions.items() if address in region)
-            page, start = divmod(address - regions[block].start, page_bytes)
+            page, start = divmod(address - regions[block].start, sizes[block])
             end = start + event.data["bytes"]
             ranges.append({"page": page, "layer": block, "start": start, "end": end, "write": event.data["what"]})
         self.hub.call("decode", "look", ranges=ranges, why=why)

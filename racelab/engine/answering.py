@@ -64,7 +64,7 @@ class Answering(ABC):
             self._note_read(request, index)
         token = request.tokens[-1] if request.tokens else request.prompt[-1]
         pages = [ticket.page for ticket in request.tickets]
-        logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.kv, pages)
+        logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.cache, pages)
         token = int(logits.argmax())
         if index == 0 and request.first_token is not None:
             token = request.first_token

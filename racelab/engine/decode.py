@@ -40,7 +40,9 @@ from racelab.engine.pool import PagePool
 from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
 from racelab.engine.reference import Reference
+from racelab.engine.shares import Shares
 from racelab.engine.slots import Slots
+from racelab.engine.streams import Companions
 from racelab.engine.tails import LOOKS_MAX, PARTS, Tails
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
@@ -76,7 +78,8 @@ class Decode(Answering):
         self.registrations = LocalWork(recorder)
         """of transfers: done by a thread of their own, and no part of the stream"""
         self._zero_fill = ZeroFill(self.work, guards, pool)
-        self._tails = Tails(pool, guards)
+        self._shares = Shares(pool)
+        self._tails = Tails(pool, guards, self._shares)
         self._slots = slots
         self._shape = shape
         self._recorder = recorder
@@ -237,7 +240,7 @@ class Decode(Answering):
         for index in range(request.hits, granted):
             size_bytes = self._pool.valid_bytes(index, request.transferred)
             if not request.pulled:
-                self._tails.mark(request.tickets[index], size_bytes)
+                self._tails.mark(request.tickets[index], index, request.transferred)
             self.ledger.grant(request.tickets[index], NIC if request.pulled else PREFILL, size_bytes)
         self.cache.publish(request.tickets, request.keys, committed=False)
         if request.hits == granted:
@@ -251,8 +254,10 @@ class Decode(Answering):
         chunk_tokens = self._shape.chunk_tokens
         first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
         chunks = range(first_chunk, -(-request.transferred // chunk_tokens))
-        request.chunks_missing = {(chunk, rank) for chunk in chunks for rank in range(self._pool.ranks)}
-        request.handles = Handles(self._pool.ranks, set(request.chunks_missing))
+        due = {(chunk, share): one for chunk in chunks for share, one in enumerate(self._shares.all)}
+        request.chunks_missing = {handle for handle, share in due.items() if not share.is_companion}
+        request.companions = Companions({handle: str(one.stream) for handle, one in due.items() if one.is_companion})
+        request.handles = Handles(len(self._shares), set(due))
         request.news_due = len(request.chunks_missing)
         request.reserved = True
         limit_ms = self._shape.receive_timeout_ms
@@ -315,7 +320,8 @@ class Decode(Answering):
                 later_ms = max(self._shape.drain_timeout_ms // PARTS, 1) << looks
                 self._clock.after(later_ms, lambda: self._on_written(message, request, looks + 1))
             return
-        handle = (message.chunk, message.rank or 0)
+        handle = (message.chunk, self._shares.of(message))
+        share = self._shares.all[handle[1]]
         handles = own.handles
         if handles.note(*handle, ok=ok):
             self._close_grants(message, "completions")
@@ -324,7 +330,10 @@ class Decode(Answering):
         if self._refuses(message, request, "committed"):
             return
         final = message.body.get("final", False)
-        request.note(handle, ok, final)
+        if share.is_companion:
+            request.companions.note(handle, str(share.stream), ok=ok)
+        else:
+            request.note(handle, ok, final)
         whole = request.news_due <= 0 or final
         if not request.committed and (whole or not ok):
             self._conclude(request, message, whole)
@@ -368,8 +377,10 @@ class Decode(Answering):
         )
         refused = self._guards.refuse(question)
         if refused is None:
-            if whole:
+            if whole and not request.companions.apart(request.name, request.attempt, self._guards):
                 self._commit(request, message.id)
+            elif whole and request.companions.failed:
+                self._fail(request, "prefill reported a failed write", message.id)
         elif request.chunks_failed:
             self._fail(request, "prefill reported a failed write", message.id)
         elif tokens != request.transferred:

@@ -1,6 +1,6 @@
-"""What decode has heard of one attempt's writes: a handle is one rank's writes of one chunk.
+"""What decode has heard of one attempt's writes: a handle is the writes of one share of one chunk.
 
-A chunk has arrived once every rank has said so of its share. One rank's failure says nothing of the others.
+A chunk has arrived once that is so of every share. One share's failure says nothing of the others.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 Handle = tuple[int, int]
-"""A chunk and a rank."""
+"""A chunk, and the number of a share (racelab.engine.shares)."""
 
 
 @dataclass
 class Handles:
     """`due` are all that the attempt has."""
 
-    ranks: int = 1
+    shares: int = 1
     due: set[Handle] = field(default_factory=set)
     failed: set[Handle] = field(default_factory=set)
     _arrived: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
-    def note(self, chunk: int, rank: int, *, ok: bool) -> bool:
+    def note(self, chunk: int, share: int, *, ok: bool) -> bool:
         """News of a handle; whether its chunk has now arrived whole."""
         if not ok:
-            self.failed.add((chunk, rank))
+            self.failed.add((chunk, share))
             return False
         arrived = self._arrived[chunk]
-        arrived.add(rank)
-        return len(arrived) == self.ranks
+        arrived.add(share)
+        return len(arrived) == self.shares
 
     @property
     def outstanding(self) -> int:

@@ -8,6 +8,7 @@ from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
 from racelab.engine.handles import Handle, Handles
 from racelab.engine.pool import Fingerprint
+from racelab.engine.streams import Companions
 
 
 @dataclass
@@ -32,8 +33,9 @@ class Live:
     hits: int = 0
     handles: Handles = field(default_factory=Handles)
     chunks_missing: set[Handle] = field(default_factory=set)
-    """those of which there is no news, a chunk once for each rank"""
+    """parts of its KV of which there is no news"""
     chunks_failed: set[Handle] = field(default_factory=set)
+    companions: Companions = field(default_factory=Companions)
     news_due: int = 0
     """how many more reports of chunks are expected"""
     watchdog: Timer | None = None

@@ -29,6 +29,7 @@ class Mail:
         *,
         chunk: int | None = None,
         rank: int | None = None,
+        stream: str | None = None,
         transfer: str | None = None,
         **body: Any,
     ) -> None:
@@ -37,6 +38,7 @@ class Mail:
         identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
         about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
         about |= {"rank": rank} if rank is not None else {}
+        about |= {"stream": stream} if stream is not None else {}
         about |= {"transfer": transfer} if transfer is not None else {}
         about |= {key: value for key, value in body.items() if isinstance(value, str | bool)}
         sent = self._recorder.record("sent", request, attempt, id=identity, type=type, to=to, **about)
@@ -50,6 +52,7 @@ class Mail:
                 attempt=attempt,
                 chunk=chunk,
                 rank=rank,
+                stream=stream,
                 transfer=transfer,
                 seq=sent.seq,
                 hlc=sent.hlc,
@@ -65,6 +68,8 @@ class Mail:
             about["chunk"] = message.chunk
         if message.rank is not None:
             about["rank"] = message.rank
+        if message.stream is not None:
+            about["stream"] = message.stream
         if message.transfer is not None:
             about["transfer"] = message.transfer
         about |= {key: value for key, value in message.body.items() if isinstance(value, str | bool)}

@@ -27,6 +27,7 @@ from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import NOBODY, Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.rooms import Rooms
+from racelab.engine.shares import Shares
 from racelab.engine.slots import Metadata
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
@@ -68,6 +69,7 @@ class Prefill:
         self._guards = guards
         self._clock = clock
         self._pool = pool
+        self._shares = Shares(pool)
         self._model = model
         self._mail = mail
         self._transport = transport
@@ -147,10 +149,10 @@ class Prefill:
                 self._release(job, "decode has been replaced")
 
     def on_completion(self, completion: Completion) -> None:
-        """Handle what the transport said of a batch; every batch is of one rank's share of one chunk of one attempt."""
+        """Handle what the transport said of a batch; every batch is of one share of one chunk of one attempt."""
         ok = completion.status == "ok"
         first = completion.writes[0].identity
-        handle = (first.chunk, first.rank or 0)
+        handle = (first.chunk, self._shares.of(first))
         job = self._by_write[first.write]
         for write in completion.writes:
             del self._by_write[write.identity.write]
@@ -269,7 +271,7 @@ class Prefill:
 
         self.work.add(
             "forward",
-            lambda: self._model.fill(job.prompt[start:end], start, self._pool.kv, pages),
+            lambda: self._model.fill(job.prompt[start:end], start, self._pool.cache, pages),
             of=[(job.request, job.attempt)],
             chunk=job.next_chunk,
             pages=pages[first:last],
@@ -296,10 +298,10 @@ class Prefill:
         for index in range(first, last + 1):
             self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
             job.unfinished[job.sources[index].page] = len(blocks)
-        for rank in range(self._pool.ranks):  # each posts its own share
-            share = blocks[rank :: self._pool.ranks]
-            writes = [self._write(job, chunk, index, block) for index in range(first, last + 1) for block in share]
-            job.outstanding[chunk, rank] = len(writes)
+        places = range(first, last + 1)
+        for number, share in enumerate(self._shares.all):
+            writes = [self._write(job, chunk, index, block) for index in places for block in share.blocks]
+            job.outstanding[chunk, number] = len(writes)
             for write in writes:
                 self._by_write[write.identity.write] = job
             self._transport.post(job.segment, writes)
@@ -312,7 +314,7 @@ class Prefill:
         """The first token, as a part of the last chunk."""
         assert self._metadata is not None
         write = self._metadata.write(job, chunk, self._next_write())
-        job.outstanding[chunk, 0] += 1
+        job.outstanding[chunk, self._shares.first_own] += 1
         self._by_write[write.identity.write] = job
         self._transport.post(job.segment, [write])
 
@@ -321,48 +323,46 @@ class Prefill:
         return f"w{self._recorder.incarnation}-{self._writes}"
 
     def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
-        size = self._pool.valid_bytes(index, job.transferred)
+        size = self._pool.valid_bytes(index, job.transferred, block)
         page, gen = job.pages[index - job.first_page]
         source = job.sources[index].page
-        layer, rank = self._pool.blocks[block]
-        several = self._pool.ranks > 1
         identity = WriteIdentity(
             write=self._next_write(),
             request=job.request,
             attempt=job.attempt,
             chunk=chunk,
-            layer=layer,
             page=page,
             gen=gen,
-            address=job.regions[block] + page * self._pool.page_bytes,
+            address=job.regions[block] + page * self._pool.page_sizes[block],
             bytes=size,
-            rank=rank if several else None,
-            block=block if several else None,
+            block=None if self._pool.is_plain else block,
+            **self._pool.share(block),
         )
         whole = self._pool.fingerprint(source, block, 0, size)
         return Write(
             identity,
-            source_address=self._pool.address(block) + source * self._pool.page_bytes,
+            source_address=self._pool.place(block, source),
             source_page=source,
             fingerprint=whole,
             chunks=self._pool.seen.of(whole),
         )
 
     def _tell_written(self, job: Job, handle: Handle) -> None:
-        chunk, rank = handle
+        chunk, share = handle
         count = self._shape.chunk_tokens // self._shape.page_tokens
         start = chunk * count - job.first_page
+        body: dict[str, Any] = {"final": True} if job.placeholder else {}
         self._mail.send(
             "written",
             DECODE,
             job.request,
             job.attempt,
             chunk=chunk,
-            rank=rank if self._pool.ranks > 1 else None,
+            **self._shares.all[share].names,
             transfer=job.transfer,
             status="failed" if handle in job.failed else "ok",
             tokens=job.transferred,
-            **({"final": True} if job.placeholder else {}),
+            **body,
             pages=job.pages[max(start, 0) : min(start + count, len(job.sources) - job.first_page)],
         )
 

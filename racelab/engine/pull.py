@@ -131,7 +131,7 @@ class Pulls:
         live = pull.live
         ticket = live.tickets[index]
         source_page, source_gen = pull.reference.pages[index]
-        address = self._pool.address(layer) + ticket.page * self._pool.page_bytes
+        address = self._pool.place(layer, ticket.page)
         identity = WriteIdentity(
             write=f"d{self._recorder.incarnation}-{self._reads}",
             request=live.name,

@@ -147,7 +147,7 @@ class Metadata:
         assert job.slot is not None
         slot, address = job.slot
         pages = [ticket.page for ticket in job.sources]
-        logits = self._model.forward(job.prompt[-1:], job.transferred, self._pool.kv, pages)
+        logits = self._model.forward(job.prompt[-1:], job.transferred, self._pool.cache, pages)
         source = pages[0]
         self.memory.fill(source, Content(job.request, job.attempt, int(logits.argmax())))
         identity = WriteIdentity(

@@ -10,6 +10,7 @@ import struct
 
 from racelab.engine.guards import Guards, Ticket, TrustCompletion
 from racelab.engine.pool import PagePool
+from racelab.engine.shares import Shares
 from racelab.transport.messages import Message
 
 _MARK = struct.Struct("<4f")
@@ -23,21 +24,25 @@ PARTS = 128
 class Tails:
     """Marks pages only where a guard asks for what has become of the mark."""
 
-    def __init__(self, pool: PagePool, guards: Guards) -> None:
+    def __init__(self, pool: PagePool, guards: Guards, shares: Shares) -> None:
         self._pool = pool
+        self._shares = shares
         self._guards = guards
         self._on = guards.judge(TrustCompletion)
-        self._marked: dict[tuple[int, int], int] = {}
+        self._marked: dict[tuple[int, int], tuple[int, int]] = {}
+        """by page and generation, which page of how many tokens it is to hold"""
         self._reported: set[tuple[int, int, int]] = set()
         """what was reported as written, and was not there"""
 
-    def mark(self, ticket: Ticket, size: int) -> None:
-        """The page is about to be granted, to be filled up to `size` bytes of each block."""
+    def mark(self, ticket: Ticket, index: int, tokens: int) -> None:
+        """The page is about to be granted, to be filled as number `index` of `tokens` tokens."""
         if not self._on:
             return
-        self._marked[ticket.page, ticket.gen] = size
+        self._marked[ticket.page, ticket.gen] = index, tokens
         for block in range(len(self._pool.blocks)):
-            self._pool.put(ticket.page, block, size - _MARK.size, _mark(ticket.page, ticket.gen, block))
+            size = self._pool.valid_bytes(index, tokens, block)
+            if size >= _MARK.size:
+                self._pool.put(ticket.page, block, size - _MARK.size, _mark(ticket.page, ticket.gen, block))
 
     def distrusts(self, message: Message) -> bool:
         """Whether a guard has something against taking a transport's success for the arrival of its bytes."""
@@ -58,15 +63,15 @@ class Tails:
 
     def _places(self, message: Message) -> list[tuple[int, int, int]]:
         """Page, generation and block of everything that the message says has been written."""
-        blocks = range(message.rank or 0, len(self._pool.blocks), self._pool.ranks)
+        share = self._shares.all[self._shares.of(message)]
+        blocks = share.blocks if message.type == "written" else range(len(self._pool.blocks))
         return [(page, gen, block) for page, gen in message.body["pages"] for block in blocks]
 
     def _is_marked(self, page: int, gen: int, block: int) -> bool:
-        size = self._marked.get((page, gen))
-        if size is None:
+        if (page, gen) not in self._marked:
             return False
-        mark = _mark(page, gen, block)
-        return self._pool.get(page, block, size - len(mark), size) == mark
+        size = self._pool.valid_bytes(*self._marked[page, gen], block)
+        return self._pool.get(page, block, max(size - _MARK.size, 0), size) == _mark(page, gen, block)
 
 
 def _mark(page: int, gen: int, block: int) -> bytes:

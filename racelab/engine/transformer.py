@@ -7,11 +7,16 @@ another request's keys and values changes the tokens that come out.
 
 KV layout of one page and layer: [page_tokens, 2, HEADS, HEAD_DIM] float32, so the bytes of the
 first n tokens are the first n * TOKEN_BYTES bytes of the page.
+
+A layer's cache may be `Scaled`: as in a quantised cache each head's key and value of a token has a scale, without
+which what is stored means nothing. Scales here are powers of two, so that what comes back is what went in, to the bit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -22,6 +27,7 @@ HEADS = 8
 HEAD_DIM = 64
 FEED_FORWARD = 128
 TOKEN_BYTES = 2 * HEADS * HEAD_DIM * 4
+SCALE_BYTES = 2 * HEADS * 4
 WEIGHTS_SEED = 20_26
 _ATTENTION_GAIN = 3.0
 _SHARPNESS = 4.0
@@ -30,6 +36,17 @@ _NORM_GAIN = math.sqrt(WIDTH)
 _POSITIONS_MAX = 4096
 _ONE_RANK = 5
 """Dimensions of a layer's cache that is not split."""
+
+
+class Scaled(NamedTuple):
+    """One layer's cache: `scales` as `values`, with one number in place of a head's HEAD_DIM."""
+
+    values: torch.Tensor
+    scales: torch.Tensor
+
+
+Cache = torch.Tensor | Sequence[Scaled]
+"""A cache of every layer, [layers, ...] or one by one."""
 
 
 class Layer:
@@ -54,11 +71,11 @@ class Transformer:
         self.layers = [Layer(generator) for _ in range(layers)]
         self.positions = _sinusoids(_POSITIONS_MAX) * _POSITION_GAIN
 
-    def fill(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> None:
+    def fill(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> None:
         """Write the keys and values of `tokens` and compute nothing else: what prefill is for."""
         self._run(tokens, start, kv, pages, answer=False)
 
-    def forward(self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int]) -> torch.Tensor:
+    def forward(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> torch.Tensor:
         """Run `tokens` at positions `start`... over the request's `pages` of `kv`.
 
         Args:
@@ -74,9 +91,7 @@ class Transformer:
         return logits
 
     @torch.inference_mode()
-    def _run(
-        self, tokens: list[int], start: int, kv: torch.Tensor, pages: list[int], *, answer: bool
-    ) -> torch.Tensor | None:
+    def _run(self, tokens: list[int], start: int, kv: Cache, pages: list[int], *, answer: bool) -> torch.Tensor | None:
         count, end = len(tokens), start + len(tokens)
         hidden = self.embedding[tokens] + self.positions[start:end]
         index = torch.tensor(pages)
@@ -94,16 +109,23 @@ class Transformer:
         return _norm(hidden[-1]) @ self.unembedding
 
 
-def _load(cache: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+def _load(cache: torch.Tensor | Scaled, index: torch.Tensor) -> torch.Tensor:
     """The keys and values of some pages, [tokens, 2, HEADS, HEAD_DIM]; each rank has some of the heads."""
+    if isinstance(cache, Scaled):
+        return _load(cache.values, index) * _load(cache.scales, index)
     if cache.dim() == _ONE_RANK:
-        return cache.index_select(0, index).view(-1, 2, HEADS, HEAD_DIM)
+        return cache.index_select(0, index).flatten(0, 1)
     shares = cache.index_select(1, index)
     return torch.cat([share.flatten(0, 1) for share in shares], dim=2)
 
 
-def _store(cache: torch.Tensor, pages: list[int], start: int, key_value: torch.Tensor) -> None:
+def _store(cache: torch.Tensor | Scaled, pages: list[int], start: int, key_value: torch.Tensor) -> None:
     """Write tokens' keys and values into their slots, one copy a page and rank."""
+    if isinstance(cache, Scaled):
+        scales = _scales(key_value)
+        _store(cache.values, pages, start, key_value / scales)
+        _store(cache.scales, pages, start, scales)
+        return
     if cache.dim() > _ONE_RANK:
         heads = HEADS // len(cache)
         for rank, share in enumerate(cache):
@@ -115,6 +137,12 @@ def _store(cache: torch.Tensor, pages: list[int], start: int, key_value: torch.T
         size = min(page_tokens - slot, len(key_value) - done)
         cache[pages[page], slot : slot + size] = key_value[done : done + size]
         done += size
+
+
+def _scales(key_value: torch.Tensor) -> torch.Tensor:
+    """The least power of two above a head's numbers, [tokens, 2, HEADS, 1]."""
+    _, exponents = torch.frexp(key_value.abs().amax(-1, keepdim=True))
+    return torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
 
 
 def _weight(generator: torch.Generator, inputs: int, outputs: int) -> torch.Tensor:

@@ -50,7 +50,7 @@ def _messages(history: History) -> Iterator[str]:
             first = sent.get(event.data[key])
             if first is None:
                 continue
-            name = _differing(first, event, _OWNER, "type", "chunk", "rank", "status", "clean")
+            name = _differing(first, event, _OWNER, "type", "chunk", "rank", "stream", "status", "clean")
             if name is not None:
                 yield f"{number(first)} and {number(event)} disagree about message {first.data['id']}: {name}"
             if kind == "received" and not before(first, event):
@@ -63,7 +63,7 @@ def _writes(history: History) -> Iterator[str]:
         for event in history.by_kind[kind]:
             write = writes.get(event.data["what"])
             name = (
-                _differing(write.posted, event, _TICKET, "address", "bytes", "layer", "rank", "chunk")
+                _differing(write.posted, event, _TICKET, "address", "bytes", "layer", "rank", "stream", "chunk")
                 if write
                 else None
             )

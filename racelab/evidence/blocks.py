@@ -24,6 +24,12 @@ class Blocks:
         for event in history.by_kind["region"]:
             if "of" in event.data:
                 self._places.setdefault(event.data["layer"], event.data["of"])
+        self._sizes = {
+            (event.instance, event.data["layer"]): int(event.data["page_bytes"])
+            for event in history.by_kind["region"]
+            if "page_bytes" in event.data
+        }
+        self._page_bytes = {event.instance: int(event.data["page_bytes"]) for event in history.by_kind["pool"]}
         self._counts = {
             event.instance: int(event.data.get("blocks", event.data["layers"])) for event in history.by_kind["pool"]
         }
@@ -31,6 +37,16 @@ class Blocks:
     def count(self, instance: str) -> int:
         """Blocks of a page on an instance; 0 if it never said."""
         return self._counts.get(instance, 0)
+
+    def bytes(self, instance: str, block: int, granted: int) -> int:
+        """How much of a page's block is granted with `granted` bytes of the model's own KV."""
+        size = self._sizes.get((instance, block))
+        return granted if size is None else granted * size // self._page_bytes[instance]
+
+    def stream(self, block: int) -> str | None:
+        """Of which stream a block is, where there are several."""
+        stream = self._places.get(block, {}).get("stream")
+        return None if stream is None else str(stream)
 
     def name(self, block: int) -> str:
         """`layer 1`, `layer 1 rank 0`, `draft layer 0 rank 1`."""

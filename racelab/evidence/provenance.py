@@ -41,6 +41,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gen: int | None = None
     layer: int | None = None
     rank: int | None = None
+    stream: str | None = None
     chunk: int | None = None
     offset: int | None = None
 
@@ -61,8 +62,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.source == "unknown":
             return f"{place} {NOBODY}: nobody posted them"
         shifted = f", from its byte {self.offset} on" if self.offset != start else ""
-        rank = f"rank {self.rank}, " if self.rank is not None else ""
-        return f"{place} {self.writer}'s ({rank}layer {self.layer}, chunk {self.chunk}, write {self.write}{shifted})"
+        share = f"{self.stream}, " if self.stream is not None else ""
+        share += f"rank {self.rank}, " if self.rank is not None else ""
+        return f"{place} {self.writer}'s ({share}layer {self.layer}, chunk {self.chunk}, write {self.write}{shifted})"
 
 
 class Place(NamedTuple):
@@ -162,6 +164,7 @@ class Provenance:
                 gen=posted.gen,
                 layer=posted.data["layer"],
                 rank=posted.data.get("rank"),
+                stream=posted.data.get("stream"),
                 chunk=posted.data["chunk"],
                 offset=offset,
             )

@@ -33,6 +33,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     layer: int | None = None
     rank: int | None = None
     """which share of the layer, where there are several"""
+    stream: str | None = None
+    """what the page holds there, where it holds more than the model's own KV"""
     owner: str | None = None
     writer: str | None = None
     op: Literal["write", "read"] = "write"

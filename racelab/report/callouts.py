@@ -183,7 +183,13 @@ def _taken(scene: Scene, verdict: dict[str, Any]) -> list[Callout]:
             first[whom] = taker
         writers.setdefault(whom, str(finding.get("writer") or "").split(" gen")[0].removesuffix(" attempt 1"))
         if finding["grade"] == "corrupt":
-            place = (finding.get("page"), finding.get("layer"), finding.get("rank"), str(finding.get("bytes")))
+            place = (
+                finding.get("page"),
+                finding.get("layer"),
+                finding.get("rank"),
+                finding.get("stream"),
+                str(finding.get("bytes")),
+            )
             ranges.setdefault(whom, set()).add(place)
     return [_taking(_y(scene, event), whom, writers[whom], ranges.get(whom, set())) for whom, event in first.items()]
 

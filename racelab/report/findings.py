@@ -87,5 +87,6 @@ def _gaps(verdict: dict[str, Any]) -> Iterator[str]:
     for finding in verdict.get("evidence") or []:
         if finding["grade"] == "corrupt" and not finding.get("provenance"):
             rank = f" rank {finding['rank']}" if finding.get("rank") is not None else ""
-            place = f"page {finding['page']} gen {finding['gen']} layer {finding['layer']}{rank}"
+            stream = f" {finding['stream']}" if finding.get("stream") is not None else ""
+            place = f"page {finding['page']} gen {finding['gen']}{stream} layer {finding['layer']}{rank}"
             yield f"nobody took {place} apart: whose bytes are where in it is not known"

@@ -92,7 +92,8 @@ def _words(canvas: Canvas, flight: Flight) -> str:
     if flight.kind == "message":
         what = f"message {some.data.get('type', flight.identity)} of {who(some)}"
     else:
-        layer = f", layer {some.data['layer']}" if "layer" in some.data else ""
+        layer = f", {some.data['stream']}" if "stream" in some.data else ""
+        layer += f", layer {some.data['layer']}" if "layer" in some.data else ""
         layer += f" rank {some.data['rank']}" if "rank" in some.data else ""
         amount = f", {size(int(some.data['bytes']))}" if "bytes" in some.data else ""
         to = "into" if access(some) == "read" else "to"

@@ -33,6 +33,7 @@ class WrongPage(NamedTuple):
     gen: int | None
     layer: int
     rank: int | None
+    stream: str | None
     owner: str | None
     when: float | None
     parts: list[Part]
@@ -44,7 +45,8 @@ def wrong_pages(verdict: dict[str, Any]) -> list[WrongPage]:
     for finding in verdict.get("evidence") or []:
         if finding.get("provenance"):
             parts = msgspec.convert(finding["provenance"], list[Part])
-            place = (finding["instance"], finding["page"], finding["gen"], finding["layer"], finding.get("rank"))
+            share = (finding["layer"], finding.get("rank"), finding.get("stream"))
+            place = (finding["instance"], finding["page"], finding["gen"], *share)
             found.setdefault(place, WrongPage(*place, finding["owner"], finding["when"], parts))
     return list(found.values())
 
@@ -64,10 +66,11 @@ def page_map(pages: list[WrongPage], colour: Colour) -> str:
 def _row(page: WrongPage, top: float, colour: Colour) -> str:
     whole = max(part.bytes[1] for part in page.parts)
     rank = f" rank {page.rank}" if page.rank is not None else ""
+    stream = f" {page.stream}" if page.stream is not None else ""
     gen = f" gen {page.gen}" if page.gen is not None else ""
     seen = f"; seen at {milliseconds(page.when)}" if page.when is not None else ""
     parts = [
-        text(f"page {page.page}{gen}, layer {page.layer}{rank}", 0, top + 15, "strong"),
+        text(f"page {page.page}{gen},{stream} layer {page.layer}{rank}", 0, top + 15, "strong"),
         text(f"of {page.owner or 'nobody'}{seen}", 0, top + 30, "small soft"),
     ]
     parts += [_part(part, whole, top, colour) for part in page.parts]

@@ -238,7 +238,8 @@ def token_rows(verdict: dict[str, Any]) -> list[Tokens]:
 
 def _page_behind(place: dict[str, Any]) -> str:
     bytes_of = f", with bytes of {place['writer']}" if place.get("writer") else ""
-    layer = f" layer {place['layer']}" if place.get("layer") is not None else ""
+    layer = f" {place['stream']}" if place.get("stream") is not None else ""
+    layer += f" layer {place['layer']}" if place.get("layer") is not None else ""
     layer += f" rank {place['rank']}" if place.get("rank") is not None else ""
     return f"by page {place['page']} gen {place['gen']}{layer}{bytes_of} ({place['event']})"
 

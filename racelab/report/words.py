@@ -173,9 +173,10 @@ _AS = {"completed": "has completed", "lost": "was lost"}
 
 
 def _share(data: dict[str, Any]) -> str:
-    """`layer 1`, or `layer 1 rank 0`."""
+    """`layer 1`, or `scales layer 1 rank 0`."""
+    stream = f"{data['stream']} " if "stream" in data else ""
     rank = f" rank {data['rank']}" if "rank" in data else ""
-    return f"layer {data.get('layer')}{rank}"
+    return f"{stream}layer {data.get('layer')}{rank}"
 
 
 _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {

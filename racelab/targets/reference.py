@@ -75,7 +75,7 @@ class Instance:
         self.clock: VirtualClock = VirtualClock()
         self.bus: Bus | None = None
         self.engine: Prefill | Decode | None = None
-        self._pools: dict[tuple[int, int, int, int], PagePool] = {}
+        self._pools: dict[tuple[int, int, int, int, tuple[str, ...]], PagePool] = {}
         self._slots: SlotMemory | None = None
         self._in_use: SlotMemory | None = None
         self._models: dict[int, Transformer] = {}
@@ -223,7 +223,7 @@ class Instance:
         self.clock = clock
         self.recorder.virtual_ms = lambda: clock.now_ms
         pages = lab.decode_pages if self.role == "decode" else lab.prefill_pages
-        self._pool = pool = self._pool_for(pages, lab.layers, lab.page_tokens, lab.ranks)
+        self._pool = pool = self._pool_for(pages, lab)
         pool.refill(epoch)
         self.transport.forget_lanes()
         self._in_use = slots = self._slots_for(lab)
@@ -238,7 +238,7 @@ class Instance:
         )
         self.engine.ledger.gen = [generations_from] * pages
         free = list(reversed(self.engine.ledger.free))
-        shares: dict[str, Any] = {"blocks": len(pool.blocks)} if pool.ranks > 1 else {}
+        shares: dict[str, Any] = {} if pool.is_plain else {"blocks": len(pool.blocks)}
         self.recorder.record(
             "pool",
             pages=pages,
@@ -279,10 +279,11 @@ class Instance:
             self._models[layers] = Transformer(layers)
         return self._models[layers]
 
-    def _pool_for(self, pages: int, layers: int, page_tokens: int, ranks: int) -> PagePool:
-        key = (pages, layers, page_tokens, ranks)
+    def _pool_for(self, pages: int, lab: Lab) -> PagePool:
+        key = (pages, lab.layers, lab.page_tokens, lab.ranks, tuple(lab.streams))
         if key not in self._pools:
-            self._pools[key] = PagePool(pages, layers, page_tokens, self._home.memory, ranks=ranks)
+            shares: dict[str, Any] = {"ranks": lab.ranks, "streams": lab.streams}
+            self._pools[key] = PagePool(pages, lab.layers, lab.page_tokens, self._home.memory, **shares)
         return self._pools[key]
 
     def _slots_for(self, lab: Lab) -> SlotMemory | None:
@@ -380,7 +381,7 @@ class Instance:
         """Have the transport know the pool's memory, and that of the metadata slots."""
         pool, slots = self._pool, self._in_use
         assert pool is not None
-        regions = [(pool.address(block), pool.block_bytes) for block in range(len(pool.blocks))]
+        regions = [(pool.address(block), pool.block_bytes(block)) for block in range(len(pool.blocks))]
         self.transport.register([*regions, (slots.address(0), slots.size)] if slots is not None else regions)
 
     def unregister(self, fault: str) -> None:
@@ -389,7 +390,7 @@ class Instance:
         assert pool is not None
         self.transport.unregister()
         for block in range(len(pool.blocks)):
-            about: dict[str, Any] = {"fault": fault, "peer": self.role, "bytes": pool.block_bytes}
+            about: dict[str, Any] = {"fault": fault, "peer": self.role, "bytes": pool.block_bytes(block)}
             self.recorder.record("unregistered", address=pool.address(block), **about)
 
     def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Whose access it is and where its bytes go: `bytes` from `address` on, in the memory that they change.
 
     `write` is unique in a run; `page` and `gen` are the ticket that it fills, from byte `start` of the page's layer
-    on; `rank` is that of the receiver, where it has several, and `block`
-    then the number of the memory block of its share. Of a read (`op`) the ticket is one of whoever posts
+    on; `rank` is that of the receiver and `stream` says of what it is a part, where there are several, and `block` is
+    then the number of the memory block. Of a read (`op`) the ticket is one of whoever posts
     it, and `source` is where its bytes are in the peer's memory.
     """
 
@@ -49,6 +49,7 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     op: str = "write"
     source: int = 0
     block: int | None = None
+    stream: str | None = None
     slot: int | None = None
     """of metadata, which goes to a slot of the receiver's and to no page: `layer`, `page` and `gen` are null"""
 
@@ -58,11 +59,17 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return self.source if self.op == "read" else self.address
 
     @property
-    def of(self) -> dict[str, int]:
+    def of(self) -> dict[str, int | str]:
         """Whose share of a layer it is, or which slot, for events; empty where a layer has one share."""
+        return self.names if self.block is None else {**self.names, "block": self.block}
+
+    @property
+    def names(self) -> dict[str, int | str]:
+        """The same without the number of the block, as gates and people say it."""
         if self.slot is not None:
             return {"slot": self.slot}
-        return {} if self.block is None else {"rank": self.rank or 0, "block": self.block}
+        named = {"rank": self.rank, "stream": self.stream}
+        return {key: value for key, value in named.items() if value is not None}
 
 
 class Lanes(Rules[WriteIdentity]):

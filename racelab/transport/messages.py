@@ -42,6 +42,8 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
     chunk: int | None = None
     rank: int | None = None
     """of `written`: whose writes, where prefill has several ranks"""
+    stream: str | None = None
+    """of `written`: of what they are a part, where there are several streams"""
     transfer: str | None = None
     """the client's own id of the transfer, where it gave one"""
     seq: int

@@ -20,6 +20,7 @@ from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
 from racelab.engine.guards.policies import ALL_GUARDS, GUARDS, POLICIES
 from racelab.engine.guards.publishing import PublishPages
 from racelab.engine.guards.slots import UseSlot
+from racelab.engine.guards.together import CommitApart
 from racelab.engine.guards.transfer import AcknowledgeAbort, CommitTransfer, PostChunk
 from racelab.evidence.recorder import Recorder
 
@@ -38,6 +39,7 @@ __all__ = [
     "AdvertisePages",
     "ApplyControl",
     "CloseOnFailure",
+    "CommitApart",
     "CommitTransfer",
     "EndDrain",
     "FreeExpired",

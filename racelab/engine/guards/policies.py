@@ -19,6 +19,7 @@ from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeG
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
 from racelab.engine.guards.publishing import PublishAfterCommit
 from racelab.engine.guards.slots import SlotCarriesOwner
+from racelab.engine.guards.together import CommitTogether
 from racelab.engine.guards.transfer import AckWhenDrained, CommitWhenWhole, LengthsAgree, StopPostingOnAbort
 
 _LEDGER: tuple[type[Guard], ...] = (
@@ -43,6 +44,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     RegisterBeforeSend,
     CheckIncarnation,
     BytesBeforeCommit,
+    CommitTogether,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}

@@ -1,0 +1,31 @@
+"""What of a lab cannot be combined, and what a match asks for that no lab of its kind has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from racelab.steps import Armed, Step
+
+if TYPE_CHECKING:
+    from racelab.scenario import Lab
+
+
+def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
+    """Each key that does not go with the others, and why."""
+    if len(set(lab.streams)) < len(lab.streams):
+        yield "streams", "each stream once"
+    if lab.streams and lab.transfer == "pull":
+        yield "streams", "a pull reads the model's own KV alone"
+    if lab.streams and lab.prefill_token_limit is not None:
+        yield "streams", "a placeholder is of the model's own KV alone: no prefill-token-limit beside other streams"
+
+
+def of_match(step: Step, lab: Lab) -> Iterator[str]:
+    """What a match names that nothing in this lab has."""
+    match = step.match if isinstance(step, Armed) else None
+    stream = getattr(match, "stream", None)
+    if stream is not None and stream not in ("kv", *lab.streams):
+        yield f"there is no stream {stream!r} in this lab: it needs 'lab: {{streams: [{stream}]}}'"
+    elif stream is not None and not lab.streams:
+        yield "a lab without other streams has the model's own KV alone: leave 'stream' out"

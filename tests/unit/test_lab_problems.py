@@ -1,0 +1,49 @@
+"""What of a lab does not go together is said when the scenario is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from racelab import scenario
+from racelab.errors import DocumentError
+
+SCALED = """
+scenario: scaled
+about: the scales are late
+lab: {streams: [scales]}
+requests:
+  r1: {prompt-tokens: 13}
+steps:
+- hold:
+    id: s1
+    write: {request: r1, stream: scales}
+- hold:
+    id: n1
+    message: {type: written, stream: kv}
+- submit: r1
+- release: s1
+"""
+
+
+def test_streams_are_read_and_written_back() -> None:
+    made = scenario.loads(SCALED)
+    assert made.lab.streams == ("scales",)
+    assert scenario.read_aloud(made.steps[0]) == "hold s1: 1 write(s) with request r1, stream scales"
+    assert scenario.loads(scenario.dump(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "problem"),
+    [
+        ("[scales]", "[scales, scales]", "each stream once"),
+        ("[scales]", "[scale]", "streams"),
+        ("[scales]}", "[scales], transfer: pull}", "a pull reads the model's own KV alone"),
+        ("[scales]}", "[scales], prefill-token-limit: 9}", "a placeholder is of the model's own KV alone"),
+        ("stream: scales", "stream: drafts", "there is no stream 'drafts' in this lab"),
+        ("lab: {streams: [scales]}", "lab: {}", r"it needs 'lab: \{streams: \[scales\]\}'"),
+        ("lab: {streams: [scales]}", "lab: {}", "leave 'stream' out"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_lab_is_said(was: str, now: str, problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        scenario.loads(SCALED.replace(was, now))
