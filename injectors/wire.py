@@ -48,6 +48,7 @@ INJECTOR = Injector(
     payload="at-hold",
     actions=ACTIONS,
     reads=("at-hold", "at-release"),
+    retargets=True,
     ends=("release", "drop", "reset", "corrupt", "tear", "order"),
     transports=("tcp",),
     mechanisms={
@@ -113,6 +114,11 @@ class Door:
     def data_port(listener: socket.socket) -> int:
         """Where a listener listens."""
         return int(listener.getsockname()[1])
+
+    def retarget(self, target: entry.Address) -> None:
+        """Stand for another engine: its process has taken the place of one that is gone, and has a new address."""
+        self.target = target
+        self._segment = None
 
     def answer(self, writer: socket.socket) -> None:
         """Pass one question on to the target, and put the gate's place into an answer about where data goes."""
@@ -212,8 +218,15 @@ class Gate:
             "drop": self.book.drop,
             "reset_connections": self.book.reset_connections,
             "reset": self.reset,
+            "retarget": self.retarget,
             "count": self.count,
         }
+
+    def retarget(self, targets: list[str]) -> dict[str, Any]:
+        """Stand for other engines than those that it was started with, as many; the facts that follow."""
+        for door, target in zip(self.doors, targets, strict=True):
+            door.retarget(entry.address(target))
+        return self.facts
 
     def reset(self, incarnation: int) -> dict[str, Any]:
         """Begin an incarnation: counts from zero, no rules; the writes that are still held."""

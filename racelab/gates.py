@@ -16,6 +16,7 @@ of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to 
     reset_connections(hold)     end a hold: the connections of what it holds are reset at both ends
     reset(incarnation)          forget rules that did not fire; answer what is still held
     count()                     record a `counted` event: own byte counts beside the kernel's
+    retarget(targets)           if it `retargets`: stand before other engines; answer the facts of its hello anew
 
 An injector whose subject is a process acts on the instances themselves. It is started when a scenario first needs
 it, and answers `reset` and
@@ -52,11 +53,12 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `payload` says what the bytes of a late write are: `at-hold`, `at-release` or `reread`.
     `transports` are those whose data path it stands in; without any it is not in a data path. One that
     `preloads` starts before the instances, and what its hello gives as `environment` goes into theirs.
-    `actions` and `payloads` are those that it can be asked for besides holding with its own payload; actions that are
-    `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there; `reads` are the
-    payloads that it has for reads, if it holds any. With `machines` it has a place in those alone. One without a
-    `module` is no process: the instances themselves answer for it (`arm_work`, `release_work`), and `simulates`
-    says what they stand in for.
+    One that `retargets` can be told of other targets than those it was started with, and stays when instances are
+    replaced. `actions` and `payloads` are those that it can be asked for besides holding with its own payload;
+    actions that are `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there;
+    `reads` are the payloads that it has for reads, if it holds any. With `machines` it has a place in those alone.
+    One without a `module` is no process: the instances themselves answer for it (`arm_work`, `release_work`), and
+    `simulates` says what they stand in for.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     mechanisms: dict[str, Mechanism]
     transports: tuple[str, ...] = ()
     preloads: bool = False
+    retargets: bool = False
     actions: tuple[str, ...] = ("hold",)
     payloads: tuple[str, ...] = ()
     ends: tuple[str, ...] = ("release", "drop")

@@ -32,6 +32,10 @@ MACHINE_START_BOUND_S = 150.0
 """Python and Mooncake start some twenty times slower in an emulated machine."""
 
 BROKER = "broker"
+TARGETS = ("decode", "prefill")
+"""Whose memory a gate of writes stands before, in the order of its doors: what is written to, what is read from."""
+NUMBERS_APART = 1000
+"""More events than an instance can have recorded that nobody but its peers has heard of."""
 
 
 class Lab:
@@ -53,6 +57,8 @@ class Lab:
         """by instance, the transport's address of its process"""
         self._windows: dict[str, range] = {}
         self._asked: dict[str, Any] = {}
+        self._numbers_from: dict[str, int] = {}
+        """by instance that another process was before, from where it counts its events"""
         self._children: dict[str, Child] = {}
         self._ray = RayCluster(cluster)
         self._lease: client.Supervisor | None = None
@@ -118,7 +124,7 @@ class Lab:
             self._wait_for(*ROLES)
         with self._phase("introductions"):
             if not gate.preloads:
-                segments = (str(self.hub.peers[name].facts["segment"]) for name in ("decode", "prefill"))
+                segments = (str(self.hub.peers[name].facts["segment"]) for name in TARGETS)
                 self._spawn_gate(gate.name, [each for segment in segments for each in ("--target", segment)])
                 self._wait_for(gate.name)
             self._introduce(self.engines, gate)
@@ -141,7 +147,8 @@ class Lab:
         elif self.cluster.ray == "local":
             options |= {"port": port} if port is not None else {}
             variables |= self._window(role, place.host, port)
-        self._ray.spawn(self.target.entry, role, options, variables)
+        forks = self.target.forks and not gate.preloads  # what is preloaded speaks for one process alone
+        self._ray.spawn(self.target.entry, role, options, variables, forks=forks)
 
     def _window(self, role: str, host: str, port: int | None) -> dict[str, str]:
         """Ports of the transport that stay an instance's, whatever process it is."""
@@ -241,18 +248,20 @@ class Lab:
         asked = self._asked | {"incarnation": self.incarnation, "epoch": self.incarnation}
         self.hub.call(name, "reset", **asked, numbers_from=numbers_from, generations_from=generations_from)
 
-    def _end_processes(self) -> None:
-        names = list(self.hub.peers)
+    def _end_processes(self, *names: str) -> None:
+        """Hang up on them: each ends by itself, those that are not Ray's within a bound."""
         self.hub.part_with(*names)
         self.hub.forget(*names)
-        for child in self._children.values():
-            child.end()
-        self._children.clear()
+        for name in names:
+            if name in self._children:
+                self._children.pop(name).end()
 
     def close(self) -> None:
         """End everything, in an order in which nobody misses anybody."""
         try:
-            self._end_processes()
+            self._end_processes(*self.hub.peers)
+            for child in self._children.values():  # that never said hello
+                child.end()
         finally:
             self._ray.close()
             self.hub.close()
@@ -260,13 +269,34 @@ class Lab:
                 self._lease.close()
 
     def renew(self) -> None:
-        """Replace every instance, gate and broker; Ray stays."""
-        self._end_processes()
-        self._ray.end()
-        self._start_bus()
-        self._start_instances()
+        """Replace every instance. A gate that can be told of other targets stays, and with it bus and broker,
+        which know nothing of a transfer; otherwise all of them are replaced, and Ray stays.
+
+        Instances that take others' places number their events from beyond what anybody can have heard of those:
+        who stays, and has heard of an event of the last run, cannot mean one of the next.
+        """
+        gate = self._write_gate
+        if not gate.retargets:
+            self._end_processes(*self.hub.peers)
+            self._ray.end()
+            self._start_bus()
+            self._start_instances()
+            return
+        known = {name: self.hub.heard.get(name, 0) for name in self.engines}
+        self._end_processes(*known)
+        self._ray.renew()
+        for name in ROLES:
+            self._spawn_instance(name, gate)
+        self._wait_for(*ROLES)
+        targets = [str(self.hub.peers[name].facts["segment"]) for name in TARGETS]
+        self.hub.peers[gate.name].facts |= self.hub.call(gate.name, "retarget", targets=targets)
+        self._introduce(self.engines, gate)
+        self._numbers_from = {name: known[name] + NUMBERS_APART for name in known}
 
     # -- between runs
+
+    def _counts_from(self, name: str) -> dict[str, int]:
+        return {"numbers_from": self._numbers_from[name]} if name in self._numbers_from else {}
 
     def reset(self, shape: Shape, guards: list[str], seed: int, glue_fault: str | None = None) -> None:
         """Begin a new incarnation of every process, or say what of the last one is left.
@@ -286,7 +316,9 @@ class Lab:
             "seed": seed,
         }
         self._asked |= {"glue_fault": glue_fault} if glue_fault is not None else {}
-        self.hub.call_all(self.engines, "reset", **self._asked)
+        sent = {name: self.hub.send(name, "reset", **self._asked, **self._counts_from(name)) for name in self.engines}
+        for name, identity in sent.items():
+            self.hub.collect(identity, name, "reset")
         for gate, identity in asked.items():
             held = self.hub.collect(identity, gate, "reset")["held"]
             if held:

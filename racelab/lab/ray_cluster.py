@@ -16,12 +16,15 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from racelab.errors import BoundError, LabError
+from racelab.gates import INSTANCE_VARIABLE
 from racelab.lab.cluster import Cluster
 from racelab.lab.environment import environment
+from racelab.lab.nursery import Nursery
 from racelab.transport.mooncake import variables as transport_variables
 
 # Ray reads its authentication mode once, when it is imported, and caches the token that it meets first.
@@ -35,16 +38,17 @@ with environment(_AUTHENTICATION if "RAY_AUTH_MODE" not in os.environ else {}):
 
 PLACE_BOUND_S = 60.0
 END_BOUND_S = 10.0
+RENEW_BOUND_S = 3.0
 OBJECT_STORE_BYTES = 80 << 20
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class InstanceActor:
-    """The process of one instance."""
+    """The process of one instance, or the parent of one after the other."""
 
-    def pid(self) -> int:
-        """Its process id, once it is up."""
-        return os.getpid()
+    def pids(self) -> list[int]:
+        """The process ids of this, once it is up."""
+        return [os.getpid()]
 
     def run(self, entry: str, role: str, options: dict[str, Any]) -> str | None:
         """Be the instance until the conductor hangs up; the reason if it could not."""
@@ -55,16 +59,39 @@ class InstanceActor:
             return f"{type(error).__name__}: {error}"
         return None
 
+    def prepare(self, entry: str) -> list[int]:
+        """Have a process import what an instance needs; the ids of both."""
+        self._nursery = Nursery(entry)
+        return [os.getpid(), self._nursery.pid]
+
+    def fork(self, role: str, options: dict[str, Any], variables: dict[str, str]) -> str | None:
+        """Have that process fork an instance, and wait until it has ended; the reason if it could not start."""
+        return self._nursery.fork(role, options, variables)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An instance: its actor, what that will answer when the instance has ended, and its ids when it has begun."""
+
+    actor: Any
+    ended: Any
+    pids: Any
+
 
 class RayCluster:
-    """The Ray side of a lab: `spawn` instances, `check` that none ended early, `close`."""
+    """The Ray side of a lab: `spawn` instances, `check` that none ended early, `close`.
+
+    An actor whose instances are forked has one after the other of them; any other actor is its instance.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._folder: Path | None = None
         self._environment = ExitStack()
         self._group: PlacementGroup | None = None
-        self._actors: dict[str, tuple[Any, Any, Any]] = {}
+        self._instances: dict[str, Placed] = {}
+        self._parents: dict[str, Placed] = {}
+        """by role, an actor that forks instances; what it answers to `ended` is of its last one"""
 
     def start(self) -> None:
         """Start a private Ray or join the one named, and reserve a bundle for each instance."""
@@ -105,27 +132,43 @@ class RayCluster:
                 next="compare the resources in the cluster file with `ray status`",
             )
 
-    def spawn(self, entry: str, role: str, options: dict[str, Any], variables: dict[str, str]) -> None:
-        """Start the instance's process with these environment variables; it connects to the hub by itself."""
+    def spawn(
+        self, entry: str, role: str, options: dict[str, Any], variables: dict[str, str], *, forks: bool = False
+    ) -> None:
+        """Start the instance's process with these environment variables; it connects to the hub by itself.
+
+        With `forks` it is a fork of one that has imported its entry, which is there from the first time on.
+        """
+        if forks:
+            if role not in self._parents:
+                actor = self._actor(role, {INSTANCE_VARIABLE: role})  # what /proc says of a fork is its parent's
+                self._parents[role] = Placed(actor, None, actor.prepare.remote(entry))
+            parent = self._parents[role]
+            own = variables | self._cluster.instances[role].environment
+            self._instances[role] = replace(parent, ended=parent.actor.fork.remote(role, options, own))
+        else:
+            actor = self._actor(role, variables)
+            pids = actor.pids.remote()
+            self._instances[role] = Placed(actor, actor.run.remote(entry, role, options), pids)
+
+    def _actor(self, role: str, variables: dict[str, str]) -> Any:
         assert self._group is not None, "start comes before spawn"
         place = self._cluster.instances[role]
         index = list(self._cluster.instances).index(role)
-        actor = InstanceActor.options(  # type: ignore[attr-defined]  # ray.remote adds it
+        return InstanceActor.options(  # type: ignore[attr-defined]  # ray.remote adds it
             resources=place.resources,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
             runtime_env={"env_vars": transport_variables(self._cluster.transport) | variables | place.environment},
         ).remote()
-        pid = actor.pid.remote()
-        self._actors[role] = (actor, actor.run.remote(entry, role, options), pid)
 
     def lose(self, role: str) -> None:
         """The end of this instance's process is wanted; `spawn` may start another in its place."""
-        self._actors.pop(role, None)
+        self._instances.pop(role, None)
 
     def check(self) -> None:
         """Raise what an instance said if it has ended."""
-        for role, (_, ended, _) in self._actors.items():
-            ready, _ = ray.wait([ended], timeout=0)
+        for role, instance in self._instances.items():
+            ready, _ = ray.wait([instance.ended], timeout=0)
             if ready:
                 try:
                     said = ray.get(ready[0])
@@ -133,16 +176,30 @@ class RayCluster:
                     said = str(error).splitlines()[0]
                 raise LabError(f"{role} could not start: {said}", next="racelab doctor")
 
+    def renew(self) -> None:
+        """See that every instance ends, whose hub has hung up; who can fork another stays."""
+        for role in [role for role in self._instances if role in self._parents]:
+            instance = self._instances.pop(role)
+            gone, _ = ray.wait([instance.ended], timeout=RENEW_BOUND_S)
+            if not gone:
+                self._end({role: self._parents.pop(role)})
+        self._end(self._instances)
+
     def end(self) -> None:
         """End every instance and wait until its process is gone."""
-        pids = {role: _pid(promised) for role, (_, _, promised) in self._actors.items()}
-        for actor, _, _ in self._actors.values():
-            ray.kill(actor)
+        self._end(self._parents | {role: each for role, each in self._instances.items() if role not in self._parents})
+        self._instances.clear()
+        self._parents.clear()
+
+    def _end(self, placed: dict[str, Placed]) -> None:
+        pids = {role: _pids(each.pids) for role, each in placed.items()}
+        for each in placed.values():
+            ray.kill(each.actor)
         if self._cluster.ray == "local":
-            for role, pid in pids.items():
-                if pid is not None:
+            for role, known in pids.items():
+                for pid in known:
                     _wait_gone(role, pid)
-        self._actors.clear()
+        placed.clear()
 
     def close(self) -> None:
         """End the instances, leave or stop Ray, and put the environment back."""
@@ -166,15 +223,15 @@ def _silence() -> None:
         ray_worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
-def _pid(promised: Any) -> int | None:
-    """The process id that an actor promised to tell, if it has lived to do so."""
+def _pids(promised: Any) -> list[int]:
+    """The process ids that an actor promised to tell, if it has lived to do so."""
     ready, _ = ray.wait([promised], timeout=0)
     if not ready:
-        return None
+        return []
     try:
-        return int(ray.get(ready[0]))
+        return list(ray.get(ready[0]))
     except ray.exceptions.RayError:
-        return None
+        return []
 
 
 def _wait_gone(role: str, pid: int) -> None:

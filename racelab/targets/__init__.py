@@ -16,6 +16,7 @@ TARGETS = {
         policies=POLICIES,
         guards_known=tuple(ALL_GUARDS),
         glue_faults=tuple(GLUE_FAULTS),
+        forks=True,
         stream=STREAM,
     ),
 }
