@@ -11,7 +11,8 @@ A drop is what the application sees: the loss of a notification. At QoS 0 the pa
 QoS 1 the broker would send it again, so the gate forges the subscriber's PUBACK. At QoS 2 a message
 can be held and not dropped. A rule counts deliveries: a message with two subscribers is two.
 
-A duplicate is the message, and later its copy. At QoS 1 it is what a lost PUBACK leads to: the gate keeps
+A duplicate is the message, and later its copy; a message that a hold armed before has stopped is doubled when
+it goes on. At QoS 1 it is what a lost PUBACK leads to: the gate keeps
 the subscriber's first PUBACK from the broker and sends the packet again with its DUP flag set. At QoS 0
 nothing in MQTT does that, and the run is labelled synthetic; at QoS 2 no copy is made.
 """
@@ -247,8 +248,19 @@ class Gate:
         if held.session.client.alive:
             held.session.client.write(held.packet)
             held.record(self.recorder, "delivered", hold, overtaken=held.overtaken)
+            self._copy_if_wanted(held)
         else:
             held.record(self.recorder, "dropped", hold, why="the subscriber has hung up")
+
+    def _copy_if_wanted(self, held: Held) -> None:
+        """What was held comes twice if another hold wants that of it."""
+        if held.copy or held.publish.qos > 1:
+            return
+        name = self._rules.choose(
+            held.message, {name for name, hold in self._holds.items() if hold.action == "duplicate"}
+        )
+        if name is not None:
+            self._copy(name, held)
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held. The rule ends."""

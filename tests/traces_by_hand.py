@@ -19,6 +19,11 @@ actions:
   Land: {means: land, request: [r, act.r]}
   Deliver: {means: deliver, request: act.r}
   Lose: {means: lose, request: act.r}
+  Copy: {means: copy, request: act.r}
+  Fail: {means: fail, request: act.r}
+  Vanish: {means: vanish, request: act.r}
+  Complete: {means: complete, request: act.r}
+  Restart: {means: restart}
   TimeOut: {means: time-out, request: act.r}
   Abort: {means: abort, request: act.r}
   Expire: {means: expire, request: act.r}

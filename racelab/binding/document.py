@@ -24,8 +24,11 @@ Meaning = Literal[
     "post",
     "compute",
     "fill",
+    "register",
     "land",
     "fail",
+    "complete",
+    "vanish",
     "deliver",
     "lose",
     "copy",
@@ -33,6 +36,7 @@ Meaning = Literal[
     "abort",
     "finish",
     "expire",
+    "restart",
     "silent",
 ]
 """What a model's action is in words of a schedule:
@@ -40,7 +44,9 @@ Meaning = Literal[
     submit    the client submits the request; decode takes its page
     post      prefill posts the write
     land      the write takes effect, and prefill notifies decode
-    fail      the completion of the write is an error, and the write is lost
+    fail      the completion of the write is an error; the write is lost, unless it lands all the same
+    complete  the transport says that the write has landed; it says so too early if that is still to come
+    vanish    a write whose completion was an error, or whose sender has died, is lost
     deliver   the notification arrives; decode commits. With `message` it is another message that arrives
     lose      the notification is lost, or another message
     copy      it arrives, and will once more
@@ -50,6 +56,8 @@ Meaning = Literal[
     expire    the drain of the request's page runs out
     compute   the queued forward of a chunk runs on prefill
     fill      the queued zeros of the request's pages are written on decode
+    register  the queued registration of the request's transfer is made on decode
+    restart   prefill dies, and another takes its place (`instance` for another process)
     silent    nothing that can be seen from outside
 """
 MEANINGS: tuple[str, ...] = get_args(Meaning)
@@ -60,7 +68,11 @@ CHANGES: tuple[str, ...] = get_args(Change)
 ANY_TEMPORAL = "temporal"
 DEADLOCK = "deadlock"
 
-_ACTION_KEYS = ("also", "means", "not-expressible", "message", "request", "attempt", "chunk", "changes", "when")
+_ACTION_KEYS = (
+    *("also", "means", "not-expressible", "message", "instance", "request", "attempt", "chunk", "rank", "shows"),
+    *("changes", "when"),
+)
+INSTANCES = ("prefill", "decode")
 
 NOTIFICATION = "written"
 """The message that `deliver`, `lose` and `copy` are about unless the rule names another."""
@@ -89,8 +101,9 @@ class Property(msgspec.Struct, frozen=True, kw_only=True):
 class Rule:
     """One action of the model.
 
-    `request`, `attempt` and `chunk` are alternatives: the first that has a value in the step counts.
-    `message` is the type of the message that it is about.
+    `request`, `attempt`, `chunk` and `rank` are alternatives: the first that has a value in the step counts.
+    `message` is the type of the message that it is about, `instance` the process that restarts. Of `shows` each
+    event is awaited where its expression is a set with something in it.
     `changes` and `when` recognise the action by its effect where nothing names it.
     """
 
@@ -99,9 +112,12 @@ class Rule:
     means: tuple[Meaning, ...]
     not_expressible: str | None
     message: str
+    instance: str
     request: tuple[Expression, ...]
     attempt: tuple[Expression, ...]
     chunk: tuple[Expression, ...]
+    rank: tuple[Expression, ...]
+    shows: tuple[tuple[str, Expression], ...]
     changes: tuple[tuple[Expression, Change], ...]
     when: tuple[tuple[Expression, tuple[str, ...]], ...]
     line: int
@@ -240,14 +256,17 @@ class _Builder:
             means=means,  # type: ignore[arg-type]  # checked just above
             not_expressible=str(reason) if reason else None,
             message=self.message(value, *place),
+            instance=self.instance(value, *place),
             request=self.expressions(value, "request", *place),
             attempt=self.expressions(value, "attempt", *place),
             chunk=self.expressions(value, "chunk", *place),
+            rank=self.expressions(value, "rank", *place),
+            shows=self.shows(value, *place),
             changes=self.changes(value, *place),
             when=self.when(value, *place),
             line=self.document.line(*place),
         )
-        if set(means) - {"silent"} and not rule.request:
+        if set(means) - {"silent", "restart"} and not rule.request:
             self.document.problem("missing key 'request': an expression for the request that it is about", *place)
         return rule
 
@@ -258,6 +277,23 @@ class _Builder:
                 f"unknown message {found!r}{documents.nearest(found, list(TYPES))}", *place, "message"
             )
         return found
+
+    def instance(self, value: dict[str, Any], *place: str) -> str:
+        (found,) = self.words(value, "instance", *place)[:1] or INSTANCES[:1]
+        if found not in INSTANCES:
+            self.document.problem(f"instance: one of {', '.join(INSTANCES)}", *place, "instance")
+        return found
+
+    def shows(self, value: dict[str, Any], *place: str) -> tuple[tuple[str, Expression], ...]:
+        found = self.inner(value, "shows", *place, what="an event")
+        for kind in found:
+            self.event(kind, *place, "shows", kind)
+        parsed = {kind: self.expression(str(text), *place, "shows", kind) for kind, text in found.items()}
+        return tuple((kind, one) for kind, one in parsed.items() if one is not None)
+
+    def event(self, kind: str, *place: str) -> None:
+        if kind not in KINDS:
+            self.document.problem(f"unknown event {kind!r}{documents.nearest(kind, list(KINDS))}", *place)
 
     def changes(self, value: dict[str, Any], *place: str) -> tuple[tuple[Expression, Change], ...]:
         found = []
@@ -276,11 +312,11 @@ class _Builder:
             (found, self.words(conditions, text, *place, "when")) for text, found in parsed.items() if found is not None
         )
 
-    def inner(self, value: dict[str, Any], key: str, *place: str) -> dict[str, Any]:
+    def inner(self, value: dict[str, Any], key: str, *place: str, what: str = "an expression") -> dict[str, Any]:
         found = value.get(key, {})
         if isinstance(found, dict):
             return found
-        self.document.problem(f"{key}: expected a mapping from an expression", *place, key)
+        self.document.problem(f"{key}: expected a mapping from {what}", *place, key)
         return {}
 
     def seen(self, value: dict[str, Any], place: str) -> Seen | None:
@@ -291,9 +327,7 @@ class _Builder:
         found = {model: self.words(events, model, place, "events") for model in events}
         for model, kinds in found.items():
             for kind in kinds:
-                if kind not in KINDS:
-                    near = documents.nearest(kind, list(KINDS))
-                    self.document.problem(f"unknown event {kind!r}{near}", place, "events", model)
+                self.event(kind, place, "events", model)
         return Seen(state, found)
 
     def properties(self) -> dict[str, Property]:

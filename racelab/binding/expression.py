@@ -12,6 +12,7 @@ word `this`: the request that a step is about, or the page that is asked for. Fu
     gained(e)   the one element that came into the set or sequence e
     lost(e)     the one element that went out of it
     came(e)     the set of elements that came into it
+    gone(e)     the set of elements that went out of it
     first(e)    the first element of a sequence
     last(e)     the last element of a sequence
 
@@ -203,6 +204,10 @@ def _came(inner: Evaluate) -> Evaluate:
     return lambda scene: frozenset(_without(inner(scene), _old(inner)(scene)))
 
 
+def _gone(inner: Evaluate) -> Evaluate:
+    return lambda scene: frozenset(_without(_old(inner)(scene), inner(scene)))
+
+
 def _lost(inner: Evaluate) -> Evaluate:
     return lambda scene: _only(_without(_old(inner)(scene), inner(scene)), "element went")
 
@@ -222,6 +227,7 @@ FUNCTIONS: dict[str, Callable[[Evaluate], Evaluate]] = {
     "gained": _gained,
     "lost": _lost,
     "came": _came,
+    "gone": _gone,
     "first": _first,
     "last": _last,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from racelab.binding.document import NOTIFICATION
 from racelab.binding.moves import Attempt, Course, Span
 from racelab.scenario import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
@@ -10,46 +12,61 @@ MESSAGE_MECHANISM = "broker-backlog"
 
 
 class Holding:
-    """The holds of a course. `layers` is how many writes a chunk of one page has."""
+    """The holds of a course. `layers` is how many writes a rank's share of a chunk of one page has."""
 
     def __init__(self, course: Course, layers: int) -> None:
         self.course = course
         self.layers = layers
 
     def armed(self, attempt: Attempt) -> list[Step]:
-        """The steps before an attempt is submitted."""
+        """The steps before an attempt is submitted. What is late and comes twice stops first, then its copy does."""
         course = self.course
         writes = [span for span in course.writes.values() if span.attempt == attempt and span.held]
         forwards = [span for span in course.forwards.values() if span.attempt == attempt and span.held]
         notes = [(NOTIFICATION, span) for span in course.notes.values() if span.attempt == attempt]
         others = [(kind, span) for (of, kind), span in course.messages.items() if of == attempt]
-        fill = course.fills.get(attempt)
+        fill, register = course.fills.get(attempt), course.registrations.get(attempt)
         return [
             *(self._work("decode", "zero-fill", fill, None) for _ in range(fill is not None and fill.held)),
+            *(self._work("decode", "register", register, None) for _ in range(register is not None and register.held)),
             *(self._work("prefill", "forward", span, span.chunk) for span in forwards),
-            *(Hold(id=write_hold(span), write=self._write(span), count=self.layers) for span in writes),
-            *(self._message(kind, span) for kind, span in (*notes, *others) if span.held or span.copied),
+            *(self._of_write(span) for span in writes),
+            *(self._late(kind, span) for kind, span in (*notes, *others) if span.held),
+            *(self._twice(kind, span) for kind, span in (*notes, *others) if span.copied),
         ]
 
     def number(self, attempt: Attempt) -> int | None:
         """The attempt's number where the schedule needs it."""
         return attempt.number if self.course.attempts(attempt.request) > 1 else None
 
-    def _write(self, span: Span) -> WriteMatch:
-        return WriteMatch(
-            request=span.attempt.request, attempt=self.number(span.attempt), chunk=self._chunk(span, NOTIFICATION)
+    def _of_write(self, span: Span) -> Step:
+        match = WriteMatch(
+            request=span.attempt.request,
+            attempt=self.number(span.attempt),
+            chunk=self._chunk(span, NOTIFICATION),
+            rank=self._rank(span),
         )
+        action: Literal["hold", "ghost", "early-success"] = "hold"
+        if span.early is not None:
+            action = "early-success"
+        elif span.is_ghost:
+            action = "ghost"
+        return Hold(id=write_hold(span), write=match, count=self.layers, action=action)
 
-    def _message(self, kind: str, span: Span) -> Step:
-        match = MessageMatch(
+    def _match(self, kind: str, span: Span) -> MessageMatch:
+        return MessageMatch(
             type=kind,
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, kind),
+            rank=self._rank(span) if kind == NOTIFICATION else None,
         )
-        if span.copied:
-            return Duplicate(id=copy_hold(kind, span), message=match)
-        return Hold(id=message_hold(kind, span), message=match, mechanism=MESSAGE_MECHANISM)
+
+    def _late(self, kind: str, span: Span) -> Step:
+        return Hold(id=message_hold(kind, span), message=self._match(kind, span), mechanism=MESSAGE_MECHANISM)
+
+    def _twice(self, kind: str, span: Span) -> Step:
+        return Duplicate(id=copy_hold(kind, span), message=self._match(kind, span))
 
     def _work(self, on: str, op: str, span: Span | None, chunk: int | None) -> Step:
         assert span is not None
@@ -67,15 +84,19 @@ class Holding:
         several = kind == NOTIFICATION and len(self.course.pages[span.attempt]) > 1
         return span.chunk if several else None
 
+    def _rank(self, span: Span) -> int | None:
+        """The rank where the schedule needs it."""
+        return span.rank if self.course.ranks > 1 else None
+
 
 def write_hold(span: Span) -> str:
-    """The name of the hold of a chunk's writes."""
-    return f"{span.attempt}-write" + _of_chunk(span)
+    """The name of the hold of a chunk's writes, or of one rank's share of them."""
+    return f"{span.attempt}-write" + _of_part(span)
 
 
 def message_hold(kind: str, span: Span) -> str:
     """The name of the hold of a message."""
-    return f"{span.attempt}-{kind}" + _of_chunk(span)
+    return f"{span.attempt}-{kind}" + _of_part(span)
 
 
 def copy_hold(kind: str, span: Span) -> str:
@@ -85,11 +106,11 @@ def copy_hold(kind: str, span: Span) -> str:
 
 def work_hold(op: str, span: Span) -> str:
     """The name of the hold of local work."""
-    return f"{span.attempt}-{op}" + _of_chunk(span)
+    return f"{span.attempt}-{op}" + _of_part(span)
 
 
-def _of_chunk(span: Span) -> str:
-    return f"-{span.chunk}" if span.chunk else ""
+def _of_part(span: Span) -> str:
+    return (f"-{span.chunk}" if span.chunk else "") + (f"-rank-{span.rank}" if span.rank else "")
 
 
 __all__ = ["Holding", "copy_hold", "message_hold", "work_hold", "write_hold"]

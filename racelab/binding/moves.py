@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from racelab.binding import setting
 from racelab.binding.document import NOTIFICATION, Binding, Meaning
@@ -22,13 +23,21 @@ from racelab.traces.values import Value
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of one request, counted from 1."""
+    """One attempt of one request, counted from 1. What befalls a process is of its name and the number 0."""
 
     request: str
     number: int
 
     def __str__(self) -> str:
-        return self.request if self.number == 1 else f"{self.request}-attempt-{self.number}"
+        return self.request if self.number < 2 else f"{self.request}-attempt-{self.number}"
+
+
+class Part(NamedTuple):
+    """What an attempt's writes of one chunk are, or one rank's share of them."""
+
+    attempt: Attempt
+    chunk: int
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,20 @@ class Move:
     attempt: Attempt
     chunk: int
     step: Named
+    rank: int = 0
+
+    @property
+    def part(self) -> Part:
+        """The writes that it is about."""
+        return Part(self.attempt, self.chunk, self.rank)
 
 
 @dataclass
 class Span:
     """A write or a message in the network, or queued local work: the moves that begin and end it.
 
-    A message that is `copied` arrives twice; `end` is then the second time.
+    A message that is `copied` arrives twice: `first` is the first time, and `end` the second. Of a write `early` is
+    the move at which its success is told before it lands, `failed` that of its completion with an error.
     """
 
     attempt: Attempt
@@ -54,10 +70,23 @@ class Span:
     begin: Move
     end: Move | None = None
     lost: bool = False
-    copied: bool = False
+    first: Move | None = None
+    early: Move | None = None
+    failed: Move | None = None
     held: bool = False
+    rank: int = 0
     sent: int = 0
     """the step that sends a message, where the model shows it"""
+
+    @property
+    def copied(self) -> bool:
+        """Whether it arrives twice."""
+        return self.first is not None
+
+    @property
+    def is_ghost(self) -> bool:
+        """Whether a write lands although its completion was an error."""
+        return self.failed is not None and self.end is not None and not self.lost
 
 
 @dataclass
@@ -65,15 +94,18 @@ class Course:
     """The whole trace as moves."""
 
     steps: list[Named]
+    ranks: int = 1
     moves: list[Move] = field(default_factory=list)
-    writes: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
-    notes: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
+    writes: dict[Part, Span] = field(default_factory=dict)
+    notes: dict[Part, Span] = field(default_factory=dict)
     messages: dict[tuple[Attempt, str], Span] = field(default_factory=dict)
     """other messages than notifications, by type"""
     forwards: dict[tuple[Attempt, int], Span] = field(default_factory=dict)
     """queued forwards of chunks, where the model has them"""
     fills: dict[Attempt, Span] = field(default_factory=dict)
     """queued zeros of an attempt's pages, where the model has them"""
+    registrations: dict[Attempt, Span] = field(default_factory=dict)
+    """queued registrations of an attempt's transfer, where the model has them"""
     pages: dict[Attempt, frozenset[Value]] = field(default_factory=dict)
     """the model's pages that each attempt takes"""
     found: dict[Attempt, int] = field(default_factory=dict)
@@ -98,8 +130,9 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
     Raises:
         BindingError: a step's request is not to be found, or a landing has no write, and so on.
     """
-    found = Course(steps)
-    tracker = _Tracker(trace, binding, found, setting.of(trace, binding.setting).has)
+    stated = setting.of(trace, binding.setting)
+    found = Course(steps, ranks=stated.lab.get("ranks", 1))
+    tracker = _Tracker(trace, binding, found, stated.has)
     for step in steps:
         if step.rule.not_expressible:
             raise tracker.error(step, f"cannot be a schedule step: {step.rule.not_expressible}")
@@ -108,34 +141,53 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
                 tracker.add(step, means)
         tracker.note_sent(step)
     models_notes = any({"deliver", "lose"} & set(rule.means) for rule in binding.rules)
+    _hold_what_is_late(found, models_notes=models_notes)
+    return found
+
+
+def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
+    """Say of every span whether it has to be held so that the schedule's order is the trace's."""
     for span in found.messages.values():
-        span.held = not span.copied and (span.lost or bool(_meanwhile(span, found.moves)))
-    posted = {(move.attempt, move.chunk) for move in found.moves if move.means == "post"}
+        span.held = (span.lost and not span.copied) or bool(_before_first(span, found.moves))
+    posted = {move.part[:2] for move in found.moves if move.means == "post"}
     unasked = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.held}
     answered = {span.attempt for span in found.notes.values() if span.end is not None}
     for key, span in found.writes.items():
-        asked = key in posted or not posted or span.attempt not in unasked | answered
-        span.held = span.lost or (asked and _interrupted(span, found.moves))
+        asked = key[:2] in posted or not posted or span.attempt not in unasked | answered
+        told = span.lost or span.early is not None or span.failed is not None
+        span.held = told or (asked and _interrupted(_meanwhile(span, found.moves), span))
     for span in found.notes.values():
-        span.held = models_notes and (span.lost or _interrupted(span, found.moves))
+        late = _interrupted(_before_first(span, found.moves), span)
+        span.held = models_notes and ((span.lost and not span.copied) or late)
     for span in [*found.forwards.values(), *found.fills.values()]:
         span.held = any(move.means not in ("submit", "deliver") for move in _meanwhile(span, found.moves))
-    return found
+    for span in found.registrations.values():
+        heard = any(move.means == "deliver" for move in _meanwhile(span, found.moves) if move.attempt == span.attempt)
+        span.held = span.end is not None and heard
 
 
 def _meanwhile(span: Span, moves: list[Move]) -> list[Move]:
     return moves[span.begin.at + 1 : span.end.at if span.end else len(moves)]
 
 
-def _interrupted(span: Span, moves: list[Move]) -> bool:
+def _before_first(span: Span, moves: list[Move]) -> list[Move]:
+    """What happens until a message arrives for the first time."""
+    end = span.first or span.end
+    return moves[span.begin.at + 1 : end.at if end else len(moves)]
+
+
+def _interrupted(meanwhile: list[Move], span: Span) -> bool:
     """Whether anything but the attempt's own progress happens while it is in the network."""
-    return any(move.attempt != span.attempt or not _is_progress(move) for move in _meanwhile(span, moves))
+    return any(move.attempt != span.attempt or not _is_progress(move) for move in meanwhile)
 
 
 def _is_progress(move: Move) -> bool:
     """Whether it is what an attempt does by itself until its bytes are there."""
     other = move.means == "deliver" and move.step.rule.message != NOTIFICATION
-    return other or move.means in ("submit", "post", "land", "compute", "fill")
+    return other or move.means in ("submit", "post", "land", "complete", "vanish", "compute", "fill")
+
+
+_OF_WRITES = ("land", "fail", "complete", "vanish")
 
 
 class _Tracker:
@@ -147,6 +199,10 @@ class _Tracker:
         self.live: dict[str, Attempt] = {}
 
     def add(self, step: Named, means: Meaning) -> None:
+        if means == "restart":
+            process = Attempt(step.rule.instance, 0)
+            self.found.moves.append(Move(len(self.found.moves), means, process, 0, step))
+            return
         request = self.request(step)
         if means == "submit":
             earlier = self.live.get(request)
@@ -155,9 +211,10 @@ class _Tracker:
         if attempt is None:
             raise self.error(step, f"{means} of {request}, which no step has submitted")
         chunk = self.number(step, step.rule.chunk, "chunk", 0)
-        if means in ("land", "fail", "deliver", "lose", "copy"):
-            attempt = self.owner(step, means, attempt, chunk)
-        move = Move(len(self.found.moves), means, attempt, chunk, step)
+        rank = self.number(step, step.rule.rank, "rank", 0)
+        if means in (*_OF_WRITES, "deliver", "lose", "copy"):
+            attempt = self.owner(step, means, attempt, chunk, rank)
+        move = Move(len(self.found.moves), means, attempt, chunk, step, rank)
         self.found.moves.append(move)
         if means == "submit":
             self.found.pages[attempt] = self.taken(step)
@@ -166,24 +223,46 @@ class _Tracker:
 
     def follow(self, move: Move) -> None:
         """Begin and end the writes, messages and local work that the move is about."""
-        key = (move.attempt, move.chunk)
         if move.means == "submit":
-            for chunk in range(self.found.size(move.attempt)):
-                self.found.writes[move.attempt, chunk] = Span(move.attempt, chunk, move)
-                if "late-forward" in self.has:
-                    self.found.forwards[move.attempt, chunk] = Span(move.attempt, chunk, move)
-            if "late-fill" in self.has:
-                self.found.fills[move.attempt] = Span(move.attempt, 0, move)
-        elif move.means in ("land", "fail"):
-            self.found.writes[key].end = move
-            self.found.writes[key].lost = move.means == "fail"
-            self.found.notes[key] = Span(*key, move)
-        elif move.means == "compute" and key in self.found.forwards:
-            self.found.forwards[key].end = move
+            self.submit(move)
+        elif move.means in _OF_WRITES:
+            self.of_write(move, self.found.writes.get(move.part))
+        elif move.means == "compute" and (move.attempt, move.chunk) in self.found.forwards:
+            self.found.forwards[move.attempt, move.chunk].end = move
         elif move.means == "fill" and move.attempt in self.found.fills:
             self.found.fills[move.attempt].end = move
+        elif move.means == "register" and move.attempt in self.found.registrations:
+            self.found.registrations[move.attempt].end = move
         elif move.means in ("deliver", "lose", "copy"):
-            self.arrive(move, self.message(move.step, move.attempt, move.chunk))
+            self.arrive(move, self.message(move.step, move.part))
+
+    def submit(self, move: Move) -> None:
+        """What begins with an attempt."""
+        attempt = move.attempt
+        for chunk in range(self.found.size(attempt)):
+            for rank in range(self.found.ranks):
+                self.found.writes[Part(attempt, chunk, rank)] = Span(attempt, chunk, move, rank=rank)
+            if "late-forward" in self.has:
+                self.found.forwards[attempt, chunk] = Span(attempt, chunk, move)
+        if "late-fill" in self.has:
+            self.found.fills[attempt] = Span(attempt, 0, move)
+        if "late-register" in self.has:
+            self.found.registrations[attempt] = Span(attempt, 0, move)
+
+    def of_write(self, move: Move, write: Span | None) -> None:
+        """A write lands, is lost, or is said to have landed or failed; with that its news is on the way."""
+        if write is None:
+            return
+        if move.means == "complete":
+            if write.end is not None or write.early is not None:
+                return
+            write.early = move
+        elif move.means == "fail":
+            write.failed, write.lost = move, True
+        else:
+            write.end, write.lost = move, move.means == "vanish"
+        if move.means != "vanish":
+            self.found.notes.setdefault(move.part, Span(move.attempt, move.chunk, move, rank=move.rank))
 
     def arrive(self, move: Move, span: Span | None) -> None:
         """A message arrives or is lost; of a copy it is the first time."""
@@ -192,16 +271,16 @@ class _Tracker:
         if move.means == "copy":
             if span.copied:
                 raise self.error(move.step, "a message that arrives three times is no step")
-            span.copied = True
+            span.first = move
         else:
             span.end = move
             span.lost = move.means == "lose"
 
-    def message(self, step: Named, attempt: Attempt, chunk: int) -> Span | None:
+    def message(self, step: Named, part: Part) -> Span | None:
         """The message that a step is about, where the model shows when it was sent."""
         if step.rule.message == NOTIFICATION:
-            return self.found.notes.get((attempt, chunk))
-        return self.found.messages.get((attempt, step.rule.message))
+            return self.found.notes.get(part)
+        return self.found.messages.get((part.attempt, step.rule.message))
 
     def note_sent(self, step: Named) -> None:
         """Other messages than notifications are in the network from the step on that sends them."""
@@ -219,17 +298,17 @@ class _Tracker:
                 span = Span(attempt, 0, self.found.moves[-1], sent=step.number)
                 self.found.messages.setdefault((attempt, word(record["type"])), span)
 
-    def owner(self, step: Named, means: Meaning, newest: Attempt, chunk: int) -> Attempt:
+    def owner(self, step: Named, means: Meaning, newest: Attempt, chunk: int, rank: int) -> Attempt:
         """The attempt whose write or notification it is: the one named, or the oldest that has one."""
-        if step.rule.message != NOTIFICATION and means not in ("land", "fail"):
+        if step.rule.message != NOTIFICATION and means not in _OF_WRITES:
             return self.of_message(step, newest)
-        spans = self.found.writes if means in ("land", "fail") else self.found.notes
-        what = "write" if means in ("land", "fail") else "notification"
+        spans = self.found.writes if means in _OF_WRITES else self.found.notes
+        what = "write" if means in _OF_WRITES else "notification"
         named = self.number(step, step.rule.attempt, "attempt", 1) if step.rule.attempt else None
         for number in [named] if named else range(1, newest.number + 1):
             attempt = Attempt(newest.request, number)
-            span = spans.get((attempt, chunk))
-            if span is not None and span.end is None:
+            span = spans.get(Part(attempt, chunk, rank))
+            if span is not None and (span.end is None or means == "complete"):
                 return attempt
         raise self.error(step, f"{means} of {newest.request}, but no {what} of it is in the network")
 
@@ -294,4 +373,4 @@ def _value_of(step: Named) -> Value:
     return value
 
 
-__all__ = ["Attempt", "Course", "Move", "Span", "course"]
+__all__ = ["Attempt", "Course", "Move", "Part", "Span", "course"]

@@ -31,12 +31,13 @@ class LabRule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """`guard` is the set of guards that are off; `duties` are those that make an engine act and refuse no step;
-    `has` is the set of parts that the checked system has."""
+    `has` is the set of parts that the checked system has; `numbers` are keys of the lab and where their value is."""
 
     guard: str = "0"
     duties: list[str] = []
     has: str = "0"
     lab: list[LabRule] = []
+    numbers: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Setting:
 
 def check(document: documents.Document, stated: Stated) -> None:
     """Report what cannot be read in it."""
-    for text in (stated.guard, stated.has, *(rule.where for rule in stated.lab)):
+    for text in (stated.guard, stated.has, *(rule.where for rule in stated.lab), *stated.numbers.values()):
         if isinstance(_parsed(text), str):
             document.problem(f"{text}: {_parsed(text)}", "setting")
     known = [one.encode_name for one in msgspec.structs.fields(Lab)] + [FINALITY]
-    for rule in stated.lab:
-        for key in rule.set:
+    for place, keys in (("lab", [key for rule in stated.lab for key in rule.set]), ("numbers", list(stated.numbers))):
+        for key in keys:
             if key not in known:
-                document.problem(f"unknown key {key!r} of a lab{documents.nearest(key, known)}", "setting", "lab")
+                document.problem(f"unknown key {key!r} of a lab{documents.nearest(key, known)}", "setting", place)
 
 
 def of(trace: Trace, stated: Stated) -> Setting:
@@ -68,16 +69,20 @@ def of(trace: Trace, stated: Stated) -> Setting:
         return Setting()
     state = {name.rsplit("::", 1)[-1]: value for name, value in trace.steps[0].state.items()}
     scene = Scene({}, state, {})
-    without = _words(stated.guard, scene)
+    without = _words(stated.guard, scene) or ()
     guard = next(iter(without)) if len(without) == 1 else None
     chosen: dict[str, Any] = {}
     for rule in stated.lab:
         words = _words(rule.where, scene)
-        if rule.holds in words or (rule.lacks is not None and words and rule.lacks not in words):
+        if words is not None and (rule.holds in words or (rule.lacks is not None and rule.lacks not in words)):
             chosen |= rule.set
+    for key, text in stated.numbers.items():
+        number = _value(text, scene)
+        if type(number) is int:
+            chosen[key] = number
     finality_ms = chosen.pop(FINALITY, None)
     lab = {key.replace("-", "_"): value for key, value in chosen.items()}
-    return Setting(guard, guard in stated.duties, _words(stated.has, scene), lab, finality_ms)
+    return Setting(guard, guard in stated.duties, _words(stated.has, scene) or frozenset(), lab, finality_ms)
 
 
 def _parsed(text: str) -> Expression | str:
@@ -87,15 +92,20 @@ def _parsed(text: str) -> Expression | str:
         return str(error)
 
 
-def _words(text: str, scene: Scene) -> frozenset[str]:
-    """The words of a set; none where the state has no such value."""
+def _value(text: str, scene: Scene) -> Value | None:
+    """The value of an expression; None where the state has no such value."""
     parsed = _parsed(text)
     assert isinstance(parsed, Expression)
     try:
-        found: Value = parsed.value(scene)
+        return parsed.value(scene)
     except Undefined:
-        return frozenset()
-    return frozenset(map(word, found)) if isinstance(found, frozenset | tuple) else frozenset()
+        return None
+
+
+def _words(text: str, scene: Scene) -> frozenset[str] | None:
+    """The words of a set; None where the state has no such value."""
+    found = _value(text, scene)
+    return frozenset(map(word, found)) if isinstance(found, frozenset | tuple) else None
 
 
 __all__ = ["FINALITY", "LabRule", "Setting", "Stated", "check", "of"]

@@ -78,6 +78,7 @@ _NOTHING: dict[str, Any] = {
     "request": None,
     "attempt": 0,
     "part": 0,
+    "rank": 0,
     "page": 0,
     "taken": frozenset(),
     "found": 0,
@@ -88,7 +89,14 @@ def _setting(config: Config) -> dict[str, Any]:
     """What `act` says of the configuration before the first step."""
     without = frozenset(GUARDS) - config.guards
     too_long = frozenset(request for request, shape in config.shapes.items() if shape.too_long)
-    return {**_NOTHING, "without": without, "may": config.faults, "has": config.parts, "tooLong": too_long}
+    return {
+        **_NOTHING,
+        "without": without,
+        "may": config.faults,
+        "has": config.parts,
+        "tooLong": too_long,
+        "ranks": config.ranks,
+    }
 
 
 def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
@@ -105,8 +113,9 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
             return act | {"request": request, "attempt": number, "taken": taken, "found": hits}
         case (("Receive" | "ReceiveCopy" | "Lose"), (message,)):
             part = 0 if message.chunk is None else _part(config, state, message.request, message.attempt, message.chunk)
-            about = {"request": message.request, "attempt": message.attempt, "part": part}
-            return act | about | {"name": f"{action.name}-{message.type}"}
+            about = {"request": message.request, "attempt": message.attempt, "part": part, "rank": message.rank}
+            news = "failure" if message.type == "written" and not message.ok else message.type
+            return act | about | {"name": f"{action.name}-{news}"}
         case (("Land" | "Vanish"), (write,)):
             chunk = write.nth // config.chunk_pages
             part = _part(config, state, write.request, write.attempt, chunk)
@@ -116,11 +125,14 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
                 "request": write.request,
                 "attempt": write.attempt,
                 "part": part,
+                "rank": write.layer % config.ranks,
                 "page": write.page,
             }
         case "Complete", (request, number, writes, ok):
-            part = _part(config, state, request, number, min(nth for nth, _ in writes) // config.chunk_pages)
-            return act | {"name": "Complete" if ok else "Fail", "request": request, "attempt": number, "part": part}
+            nth, layer = min(writes)
+            part, rank = _part(config, state, request, number, nth // config.chunk_pages), layer % config.ranks
+            told = "Complete" if ok else "Fail"
+            return act | {"name": told, "request": request, "attempt": number, "part": part, "rank": rank}
         case (("Post" | "Compute"), (request, number, chunk)):
             part = _part(config, state, request, number, chunk)
             return act | {"request": request, "attempt": number, "part": part}
@@ -144,11 +156,16 @@ def _part(config: Config, state: State, request: str, attempt: int, chunk: int) 
 
 
 def _is_first(config: Config, state: State, write: Write) -> bool:
-    """Whether no other write of the same chunk has landed."""
-    chunk = write.nth // config.chunk_pages
+    """Whether no other write of the same rank's part of a chunk has landed."""
+    chunk, rank = write.nth // config.chunk_pages, write.layer % config.ranks
     first = state.jobs[config.place[write.request]][write.attempt - 1].first
-    flying = [other for other in state.wire if other[:2] == write[:2] and other.nth // config.chunk_pages == chunk]
-    return len(flying) == len(config.posted(write.request, chunk, first)) * config.layers
+    flying = [
+        other
+        for other in state.wire
+        if other[:2] == write[:2] and other.nth // config.chunk_pages == chunk and other.layer % config.ranks == rank
+    ]
+    layers = len(range(rank, config.layers, config.ranks))
+    return len(flying) == len(config.posted(write.request, chunk, first)) * layers
 
 
 def _state(config: Config, state: State, act: dict[str, Any]) -> dict[str, Value]:

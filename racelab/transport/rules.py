@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -63,12 +63,14 @@ class Rules(Generic[T]):
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def choose(self, thing: T) -> str | None:
+    def choose(self, thing: T, among: Collection[str] | None = None) -> str | None:
         """The hold that wants this thing, or None. Counts it; no I/O, no lock.
 
-        Of several rules that agree, the one that was armed first takes it.
+        Of several rules that agree, the one that was armed first takes it. `among` are the holds that are asked.
         """
         for rule in self._rules:
+            if among is not None and rule.hold not in among:
+                continue
             if rule.fields(thing) == rule.wanted and rule.touches(thing):
                 rule.left -= 1
                 if rule.left == 0:

@@ -41,28 +41,33 @@ Handle(m, left) ==
     [] m.type = "abort-ack" -> ReceiveAck(m, left)
     [] m.type = "hello" -> ReceiveHello(m, left)
 
-Happened(name, m) == Did(name, m.request, m.attempt, Part(m.request, m.attempt, m.chunk), 0)
+(* Bad news of writes is an action of another name than good news.         *)
+Name(m) == IF m.type = "written" /\ ~m.ok THEN "failure" ELSE m.type
+Happened(name, m) == DidPart(name \o Name(m), m.request, m.attempt, Part(m.request, m.attempt, m.chunk), m.rank, 0)
 
-Receive(m) == m \in net /\ Handle(m, net \ {m}) /\ Happened("Receive-" \o m.type, m)
+Receive(m) == m \in net /\ Handle(m, net \ {m}) /\ Happened("Receive-", m)
 ReceiveCopy(m) ==               \* it arrives, and will once more
-  m \in net /\ "copy" \in May /\ Handle(m, net) /\ Happened("ReceiveCopy-" \o m.type, m)
+  m \in net /\ "copy" \in May /\ Handle(m, net) /\ Happened("ReceiveCopy-", m)
 
 Lose(m) ==
   /\ m \in net /\ "lose" \in May
   /\ net' = net \ {m}
-  /\ Happened("Lose-" \o m.type, m)
+  /\ Happened("Lose-", m)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
 
-Flying(w) ==                    \* the writes of the same chunk that have not landed
-  {v \in wire : v.request = w.request /\ v.attempt = w.attempt /\ ChunkOf(v.index) = ChunkOf(w.index)}
+Flying(w) ==                    \* the writes of the same rank's part of a chunk that have not landed
+  {v \in wire : /\ v.request = w.request /\ v.attempt = w.attempt /\ ChunkOf(v.index) = ChunkOf(w.index)
+                /\ RankOf(v.layer) = RankOf(w.layer)}
 IsFirstToLand(w) ==
   Cardinality(Flying(w)) =
-    Layers * Cardinality(Indices(w.request, jobs[w.request][w.attempt], ChunkOf(w.index)))
+    Cardinality({l \in LayerSet : RankOf(l) = RankOf(w.layer)})
+      * Cardinality(Indices(w.request, jobs[w.request][w.attempt], ChunkOf(w.index)))
+DidTo(name, w) == DidPart(name, w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), RankOf(w.layer), w.page)
 
 (* A write lands wherever its address points, with whatever its source     *)
 (* holds by then: nobody is asked.  What a prefill that is dead has posted *)
-(* left it before.  A schedule lets all writes of a chunk go where the     *)
-(* first lands, so that the others have a name of their own.               *)
+(* left it before.  A schedule lets all writes of a rank's part of a chunk *)
+(* go where the first lands, so that the others have a name of their own.  *)
 HasFailed(w) == LET job == jobs[w.request][w.attempt] IN <<w.index, w.layer>> \notin job.outstanding \cup job.done
 Land(w) ==
   LET source == prefill.pages[w.source]
@@ -76,13 +81,13 @@ Land(w) ==
      /\ decode' = [decode EXCEPT !.content[w.page][w.layer] = bytes]
      /\ strays' = strays \cup late("write", target, w.gen)
                         \cup (IF alive THEN late("source", source, w.sourceGen) ELSE {})
-     /\ Did(IF IsFirstToLand(w) THEN "Land" ELSE "LandPart", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
+     /\ DidTo(IF IsFirstToLand(w) THEN "Land" ELSE "LandPart", w)
      /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net>>
 
 Vanish(w) ==                    \* a write whose completion was an error, or whose prefill died, never lands after all
   /\ w \in wire /\ (w.epoch # prefill.epoch \/ HasFailed(w))
   /\ wire' = wire \ {w}
-  /\ Did("Vanish", w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), w.page)
+  /\ DidTo("Vanish", w)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, net, strays>>
 
 ExpireDecode(p) ==

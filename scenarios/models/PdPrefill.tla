@@ -105,7 +105,7 @@ Complete(r, a, done, ok) ==
           \cup (IF \A w \in job.outstanding : ChunkOf(w[1]) # chunk \/ RankOf(w[2]) # rank
                 THEN {Written(job, r, a, chunk, rank)} ELSE {})
           \cup (IF job.owes /\ job.outstanding = {} THEN {Acknowledged(job, r, a)} ELSE {})
-     /\ Did(IF ok THEN "Complete" ELSE "Fail", r, a, Part(r, a, chunk), 0)
+     /\ DidPart(IF ok THEN "Complete" ELSE "Fail", r, a, Part(r, a, chunk), rank, 0)
      /\ UNCHANGED <<decode, attempts, cache, queue, waiting, wire, strays>>
 
 -----------------------------------------------------------------------------

@@ -75,8 +75,8 @@ NewJob == [stage |-> "none", first |-> 0, pages |-> <<>>, sources |-> <<>>, comp
            outstanding |-> {}, done |-> {}, failed |-> {}, aborted |-> FALSE, owes |-> FALSE, released |-> FALSE]
 
 (* What a configuration is of, for whoever reads a counterexample. *)
-Setting == [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, page |-> 0, taken |-> {}, found |-> 0,
-            without |-> Without, may |-> May, has |-> Has, tooLong |-> TooLong]
+Setting == [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, rank |-> 0, page |-> 0, taken |-> {},
+            found |-> 0, without |-> Without, may |-> May, has |-> Has, tooLong |-> TooLong, ranks |-> Ranks]
 
 Min(a, b) == IF a < b THEN a ELSE b
 Max(a, b) == IF a < b THEN b ELSE a
@@ -91,12 +91,15 @@ Init ==
   /\ wire = {} /\ net = {} /\ strays = {}
   /\ act = Setting
 
-(* `part` counts the chunks that are written, from 0; `taken` and `found`  *)
-(* are what an admission takes from the allocator and had from the cache.  *)
-DidTake(name, r, a, taken, found) ==
-  act' = [name |-> name, request |-> r, attempt |-> a, part |-> 0, page |-> 0, taken |-> taken, found |-> found]
-Did(name, r, a, part, page) ==
-  act' = [name |-> name, request |-> r, attempt |-> a, part |-> part, page |-> page, taken |-> {}, found |-> 0]
+(* `part` counts the chunks that are written, from 0, and `rank` says who  *)
+(* writes; `taken` and `found` are what an admission takes from the        *)
+(* allocator and had from the cache.                                       *)
+Act(name, r, a, part, rank, page, taken, found) ==
+  act' = [name |-> name, request |-> r, attempt |-> a, part |-> part, rank |-> rank, page |-> page,
+          taken |-> taken, found |-> found]
+DidTake(name, r, a, taken, found) == Act(name, r, a, 0, 0, 0, taken, found)
+DidPart(name, r, a, part, rank, page) == Act(name, r, a, part, rank, page, {}, 0)
+Did(name, r, a, part, page) == DidPart(name, r, a, part, 0, page)
 Part(r, a, chunk) == IF chunk = NoChunk THEN 0 ELSE Max(0, chunk - (jobs[r][a].first \div ChunkPages))
 
 Less(seq, entry) == SelectSeq(seq, LAMBDA e : e # entry)

@@ -56,6 +56,24 @@ def test_a_duplicate_the_message_comes_and_later_its_copy(rig: Rig, qos: int) ->
 
 
 @pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_that_is_late_comes_twice_too(rig: Rig, qos: int) -> None:
+    async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
+        rig.do("arm", hold="h", match={"type": "written"}, count=1)
+        rig.do("arm", hold="u", match={"type": "written"}, count=1, action="duplicate")
+        await publisher.publish(TOPIC, message("m1", "written"), qos=qos)
+        rig.await_events("held", 1)
+        assert rig.do("release", hold="h") == ["m1"]
+        assert await next_payload(subscriber) == message("m1", "written")
+        rig.await_events("held", 2)
+        assert rig.do("release", hold="u") == ["m1 (copy)"]
+        assert await next_payload(subscriber) == message("m1", "written")
+        await publisher.publish(TOPIC, b"last", qos=qos)
+        assert await next_payload(subscriber) == b"last"
+
+    talk(rig, qos, script)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
 def test_a_copy_that_is_dropped_changes_nothing(rig: Rig, qos: int) -> None:
     async def script(publisher: aiomqtt.Client, subscriber: aiomqtt.Client) -> None:
         rig.do("arm", hold="u", match={"type": "written"}, count=1, action="duplicate")

@@ -54,6 +54,8 @@ def test_every_shipped_binding_loads_and_names_itself_after_its_file() -> None:
         (", request: r}", "}", 4, "missing key 'request'"),
         ("  Rest: silent", "  Rest: {means: silent, changes: {page: grows}}", 5, "one of gains"),
         ("  Rest: silent", "  Rest: {means: silent, also: Take}", 5, "'Take' names two actions"),
+        ("  Rest: silent", "  Rest: {means: restart, instance: router}", 5, "instance: one of prefill, decode"),
+        ("  Rest: silent", "  Rest: {means: silent, shows: {ended: page}}", 5, "unknown event 'ended'"),
         ("isolation", "isolatoin", 7, "spec"),
         ("properties:", "states: {}\nproperties:", 6, "unknown key 'states'"),
         ("properties:", "requests: {state: r, events: {done: ended}}\nproperties:", 6, "unknown event 'ended'"),

@@ -89,6 +89,65 @@ def test_a_late_notification_to_an_ended_request_is_awaited_as_delivered_alone(t
     ]
 
 
+def test_a_notification_that_is_late_and_comes_twice_stops_first_and_then_its_copy(tmp_path: Path) -> None:
+    story = ("Take r1 on 1", "Land r1", "TimeOut r1 frees 1", "Copy r1", "Take r2 on 1", "Deliver r1")
+    steps = schedule(tmp_path, *story, pages=1)
+    assert steps[:2] == [
+        "hold r1-written: 1 message(s) with type written, request r1",
+        "duplicate r1-written-copy: 1 message(s) with type written, request r1",
+    ]
+    assert [step for step in steps if "r1-written" in step][2:] == [
+        "await held: everything that r1-written asked for",
+        "release r1-written",
+        "await delivered hold r1-written",
+        "await held: everything that r1-written-copy asked for",
+        "release r1-written-copy",
+        "await delivered hold r1-written-copy",
+    ]
+
+
+def test_a_success_that_is_told_before_the_bytes_are_there(tmp_path: Path) -> None:
+    steps = schedule(tmp_path, "Take r1 on 1", "Complete r1", "Deliver r1", "Land r1")
+    assert steps[0] == "hold r1-write: 2 write(s) with request r1, as early-success"
+    assert steps[-5:] == [
+        "await held: everything that r1-write asked for",
+        "await completed request r1",
+        "await committed request r1",
+        "release r1-write",
+        "await landed hold r1-write, count 2",
+    ]
+
+
+def test_a_success_that_is_told_in_time_is_no_step(tmp_path: Path) -> None:
+    with_it = schedule(tmp_path, "Take r1 on 1", "Land r1", "Complete r1", "Deliver r1")
+    assert with_it == schedule(tmp_path, "Take r1 on 1", "Land r1", "Deliver r1")
+
+
+def test_a_write_that_failed_is_lost_and_one_that_lands_after_that_is_a_ghost(tmp_path: Path) -> None:
+    lost = schedule(tmp_path, "Take r1 on 1", "Fail r1", "Vanish r1")
+    assert lost[0] == "hold r1-write: 2 write(s) with request r1"
+    assert lost[-2:] == ["drop r1-write", "await completed request r1"]
+    ghost = schedule(tmp_path, "Take r1 on 1", "Fail r1", "Land r1")
+    assert ghost[0] == "hold r1-write: 2 write(s) with request r1, as ghost"
+    assert ghost[-3:] == ["await completed request r1", "release r1-write", "await landed hold r1-write, count 2"]
+
+
+def test_a_process_that_restarts_dies_with_what_it_had_posted(tmp_path: Path) -> None:
+    assert schedule(tmp_path, "Take r1 on 1", "Restart")[-4:] == [
+        "await held: everything that r1-write asked for",
+        "kill prefill",
+        "drop r1-write",
+        "restart prefill",
+    ]
+    landing = schedule(tmp_path, "Take r1 on 1", "Restart", "Land r1")
+    assert landing[-4:] == [
+        "kill prefill",
+        "restart prefill",
+        "release r1-write",
+        "await landed hold r1-write, count 2",
+    ]
+
+
 def test_a_lost_notification_is_held_to_be_dropped(tmp_path: Path) -> None:
     steps = schedule(tmp_path, "Take r1 on 1", "Land r1", "Lose r1")
     assert steps[0] == "hold r1-written: 1 message(s) with type written, request r1"
