@@ -5,7 +5,8 @@ What no gate of the transport can do is refused before anything starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,6 +36,19 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
     """
     holds = {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
     return holds | {fault: _of_process(fault, step, injectors) for fault, step in wanted.process_faults().items()}
+
+
+def impossible(wanted: Scenario, injectors: list[Injector]) -> Iterator[tuple[str, UsageError]]:
+    """Everything that no installed injector can do, each by the hold or the fault that asks for it."""
+    asked: dict[str, Callable[[], object]] = {
+        hold.id: partial(_mechanism, wanted, hold, injectors) for hold in wanted.holds().values()
+    }
+    asked |= {fault: partial(_of_process, fault, step, injectors) for fault, step in wanted.process_faults().items()}
+    for name, look in asked.items():
+        try:
+            look()
+        except UsageError as error:
+            yield name, error
 
 
 def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import msgspec
 from racelab import registry, scenario
 from racelab.abilities import check_mechanisms, gates_of
 from racelab.conductor.conductor import Conductor, Recording, probe_request
+from racelab.equivalents import bears_out, speaks_against
 from racelab.errors import LabError, UsageError
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
@@ -389,22 +390,14 @@ class _Tally:
             json["why"] = self._worst.verdict.why
         if equivalents:
             json["equivalents"] = equivalents
-            harmful = [tried for tried in equivalents if not _bears_out(tried)]
+            harmful = [tried for tried in equivalents if not bears_out(tried)]
             if harmful:
                 json["verdict"], code = "inconclusive", worst([code, 3])
-                json["why"] = (
-                    f"{harmful[0]['what']} gave {harmful[0]['verdict']}: the named guard is not the whole story"
-                )
+                json["why"] = speaks_against(harmful[0])
         if order.runs > 1:
             json["verdicts"] = dict(self._verdicts)
             json["rate"] = {"reproduced": self._verdicts["reproduced"], "of": runs}
         return Outcome(json, code, self._folder, self._seconds)
-
-
-def _bears_out(tried: dict[str, Any]) -> bool:
-    if tried["what"].startswith("without "):
-        return tried["verdict"] in ("reproduced", "moved")
-    return tried["verdict"] in ("prevented", "not-reproduced")
 
 
 __all__ = ["Audience", "Order", "Outcome", "Workbench", "keep", "new_folder", "open_workbench", "run_order"]

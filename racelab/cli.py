@@ -77,11 +77,12 @@ def run(
     """Run a scenario or a counterexample."""
     from racelab import running
 
-    wanted = running.resolve(scenario, binding, source)
+    policies = policy or ["ledger"]
+    wanted = running.resolve(scenario, binding, source, running.surroundings(target, policies, cluster))
     asked = running.Asked(
         wanted=wanted,
         given=str(scenario),
-        policies=policy or ["ledger"],
+        policies=policies,
         without=tuple(without or ()),
         glue_fault=glue_fault,
         stop_on_violation=stop_on_violation,
@@ -150,8 +151,9 @@ def ladder(
     from racelab import running
     from racelab.campaign.ladder import climb, table
 
-    wanted = running.resolve(scenario, binding, source)
-    rungs, code = climb(wanted, policy or ["eager", "ledger"], seed=seed, results=results, given=str(scenario))
+    policies = policy or ["eager", "ledger"]
+    wanted = running.resolve(scenario, binding, source, running.surroundings("reference", policies, None))
+    rungs, code = climb(wanted, policies, seed=seed, results=results, given=str(scenario))
     if json:
         _print_json({"scenario": wanted.scenario, "rungs": msgspec.to_builtins(rungs)})
     else:
@@ -325,7 +327,7 @@ def validate(
 @app.command(
     name="list",
     **_help(
-        "List what there is: scenarios, policies, guards, injectors, fences, checkers, clusters or runs.",
+        "List what there is: scenarios, policies, guards, targets, injectors, fences, checkers, clusters or runs.",
         "racelab list scenarios",
         "racelab list runs --json",
     ),

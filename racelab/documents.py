@@ -7,9 +7,9 @@ missing keys, values of the wrong type. msgspec alone stops at the first and kno
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
@@ -28,6 +28,7 @@ class Document:
         self.data = data
         self.file = file
         self._lines = lines
+        self._wrong: set[Place] = set()
         self.problems: list[Problem] = []
 
     def line(self, *place: str | int) -> int:
@@ -39,6 +40,11 @@ class Document:
     def problem(self, what: str, *place: str | int) -> None:
         """Note a problem at `place`; `finish` raises them all together."""
         self.problems.append(Problem(what, self.line(*place)))
+        self._wrong.update(place[:length] for length in range(len(place) + 1))
+
+    def is_wrong(self, *place: str | int) -> bool:
+        """Whether a problem was noted at `place` or within it: what follows from it need not be said as well."""
+        return place in self._wrong
 
     def finish(self, next: str | None = None) -> None:
         """Raise DocumentError if any problem was noted, ordered by line."""
@@ -46,29 +52,48 @@ class Document:
             ordered = sorted(dict.fromkeys(self.problems), key=lambda problem: problem.line or 0)
             raise DocumentError(ordered, file=self.file, next=next)
 
-    def build(self, kind: type[T], data: Any, *place: str | int) -> T | None:
-        """A `kind` from a mapping at `place`; None, with every problem noted, if it does not fit."""
+    def build(
+        self, kind: type[T], data: Any, *place: str | int, partial: bool = False, more: tuple[str, ...] = ()
+    ) -> T | None:
+        """A `kind` from a mapping at `place`; None, with every problem noted, if it does not fit.
+
+        With `partial` what fits is kept, for a look at the rest: None only if a key that it needs does not.
+        `more` are keys that the caller has taken out of `data`, and knows.
+        """
         if not isinstance(data, Mapping):
             self.problem(f"expected a mapping with {', '.join(_names(kind))}, got {_shown(data)}", *place)
-            return None
+            return kind() if partial and not _required(kind) else None
         before = len(self.problems)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         for key in data:
             if key not in fields:
-                self.problem(f"unknown key {key!r}{nearest(str(key), list(fields))}", *place, key)
+                known = [*fields, *(name for name in more if name not in fields)]
+                self.problem(f"unknown key {key!r}{nearest(str(key), known)}", *place, key)
         values: dict[str, Any] = {}
         for name, field in fields.items():
             if name not in data:
                 if field.required:
                     self.problem(f"missing key {name!r}", *place)
                 continue
-            try:
+            if self._fits(name, data[name], field.type, *place, name):
                 values[field.name] = msgspec.convert(data[name], field.type)
-            except msgspec.ValidationError as error:
-                self.problem(f"{name}: {_plain(error)}", *place, name)
-        if len(self.problems) > before:
+        complete = all(field.name in values for field in fields.values() if field.required)
+        if len(self.problems) > before and not (partial and complete):
             return None
         return kind(**values)
+
+    def _fits(self, name: str, value: Any, kind: Any, *place: str | int) -> bool:
+        """Whether a value is of its type; every problem of a list or a mapping is noted at its own line."""
+        within = _items(value, kind)
+        if within is not None:
+            fit = [self._fits(name, item, of, *place, key) for key, item, of in within]
+            return all(fit)
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            self.problem(f"{name}: {_plain(error, value, kind)}", *place)
+            return False
+        return True
 
 
 def read(path: str | Path) -> Document:
@@ -93,15 +118,19 @@ def parse(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
-        raise DocumentError([Problem(f"not YAML: {what}", mark.line + 1 if mark else None)], file=file) from None
+        line = mark.line + 1 if mark else None
+        raise DocumentError([Problem(f"not YAML: {what}", line)], file=file, next=_MEND) from None
     except yaml.YAMLError as error:
-        raise DocumentError([Problem(f"not YAML: {error}")], file=file) from None
+        raise DocumentError([Problem(f"not YAML: {error}")], file=file, next=_MEND) from None
     lines: dict[Place, int] = {}
     problems: list[Problem] = []
     data = _plain_data(node, (), lines, problems) if node is not None else None
     document = Document(data, lines, file)
     document.problems.extend(problems)
     return document
+
+
+_MEND = "mend it there or in the line before: indentation, or a bracket, quote or colon too many or too few"
 
 
 def _plain_data(node: yaml.Node, place: Place, lines: dict[Place, int], problems: list[Problem]) -> Any:
@@ -131,15 +160,48 @@ def _names(kind: type[msgspec.Struct]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
+def _required(kind: type[msgspec.Struct]) -> bool:
+    return any(field.required for field in msgspec.structs.fields(kind))
+
+
+def _items(value: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]] | None:
+    """What is in a list or a mapping whose type is one of items of one type: key, item and type."""
+    origin, types = get_origin(kind), get_args(kind)
+    if origin is dict and isinstance(value, Mapping):
+        return ((key, item, types[1]) for key, item in value.items())
+    if origin is list and isinstance(value, list):
+        return ((number, item, types[0]) for number, item in enumerate(value))
+    return None
+
+
+def _choices(kind: Any) -> list[Any]:
+    """What a type of named values admits: of a union, those of all its parts."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [choice for part in get_args(kind) for choice in _choices(part)]
+
+
 def nearest(name: str, known: list[str]) -> str:
-    """The end of a message about an unknown `name`: the likely one, or all that are known."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+    """The end of a message about an unknown `name`: the likely ones, or all that are known."""
+    close = difflib.get_close_matches(name, known, n=3)
+    alike = {other: difflib.SequenceMatcher(None, other, name).ratio() for other in close}
+    likely = [repr(other) for other in close if alike[other] > alike[close[0]] - _AS_LIKELY]
+    return f"; did you mean {' or '.join(likely)}?" if likely else f"; known here: {', '.join(known)}"
+
+
+_AS_LIKELY = 0.05
+"""Names whose likeness differs by less are named together: nobody knows which was meant."""
 
 
 def _shown(value: Any) -> str:
     return "nothing" if value is None else repr(value)
 
 
-def _plain(error: msgspec.ValidationError) -> str:
-    return str(error).replace("`", "").replace(" - at $", " at ").replace("Expected", "expected")
+def _plain(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
+    choices = _choices(kind)
+    if choices and not isinstance(value, dict | list):
+        close = nearest(value, [str(choice) for choice in choices]) if isinstance(value, str) else ""
+        known = f"one of {', '.join(map(str, choices))}"
+        return f"{_shown(value)} is not {known}{close if close.startswith('; did') else ''}"
+    said = str(error).replace("`", "").replace(" - at $", " at ").replace("Expected", "expected")
+    return said if isinstance(value, dict | list) or value is None else f"{said} ({value!r})"

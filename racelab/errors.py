@@ -87,7 +87,8 @@ class DocumentError(InputError):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        lines = [f"{self.file}:{problem.line or 1}: {problem.what}" for problem in self.problems]
+        places = ((f"{self.file}:{problem.line}" if problem.line else self.file, problem) for problem in self.problems)
+        lines = [f"{place}: {problem.what}" for place, problem in places]
         if self.next:
             lines.append(f"  next: {self.next}")
         return "\n".join(lines)

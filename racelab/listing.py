@@ -98,10 +98,18 @@ def _runs(results: Path) -> Rows:
     return found
 
 
+def _targets(results: Path) -> Rows:
+    return [
+        {"name": each.name, "policies": list(each.policies), "guards": list(each.guards_known), "about": each.means}
+        for each in TARGETS.values()
+    ]
+
+
 LISTS: dict[str, Callable[[Path], Rows]] = {
     "scenarios": _scenarios,
     "policies": _policies,
     "guards": _guards,
+    "targets": _targets,
     "injectors": _injectors,
     "checkers": _checkers,
     "clusters": _clusters,

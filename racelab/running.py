@@ -22,6 +22,7 @@ from racelab.report.closing import show
 from racelab.report.story import Story, progress
 from racelab.results import RunFolder, find_run, new_folder
 from racelab.scenario import Scenario
+from racelab.surroundings import Here
 from racelab.targets import target
 from racelab.targets.own_policies import with_own
 from racelab.verdict import judge, worst
@@ -44,15 +45,20 @@ class Asked:
     stop_on_violation: bool = False
 
 
-def resolve(path: Path, binding: Path | None, source: Path | None) -> Scenario:
-    """The scenario in a file: read, or imported from a counterexample.
+def resolve(path: Path, binding: Path | None, source: Path | None, here: Here | None = None) -> Scenario:
+    """The scenario in a file: read and held against what is `here`, or imported from a counterexample.
 
     Raises:
         DocumentError, TraceError, BindingError: it is neither.
     """
     if path.suffix in (".yaml", ".yml"):
-        return scenario.build(documents.read(path))
+        return scenario.build(documents.read(path), here)
     return import_counterexample(path, binding, source).scenario
+
+
+def surroundings(system: str, policies: list[str], where: str | None) -> Here:
+    """What a scenario is held against while it is read: a target, policies by name or file, and a cluster."""
+    return Here(with_own(target(system), policies)[0], cluster.load(where) if where is not None else None)
 
 
 def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:

@@ -8,8 +8,9 @@ steps that come several times (racelab.repeats).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 import yaml
@@ -196,6 +197,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return next(steps, Release(hold=hold))
 
 
+class Surroundings(Protocol):
+    """What a scenario names and does not have itself: the guards and policies of a target, what its gates can do."""
+
+    def check(self, document: documents.Document, data: dict[str, Any], lab: Lab, steps: list[Placed]) -> None:
+        """Note in the document what is not there."""
+
+
 def load(path: str | Path) -> Scenario:
     """Read a scenario file.
 
@@ -210,8 +218,8 @@ def loads(text: str, file: str = "<scenario>") -> Scenario:
     return build(documents.parse(text, file))
 
 
-def build(document: documents.Document) -> Scenario:
-    """A checked Scenario from a parsed document."""
+def build(document: documents.Document, here: Surroundings | None = None) -> Scenario:
+    """A checked Scenario from a parsed document; what it names of its surroundings is checked where they are known."""
     data = document.data
     if not isinstance(data, dict):
         document.problem("a scenario is a mapping that starts with 'scenario: NAME'")
@@ -219,12 +227,13 @@ def build(document: documents.Document) -> Scenario:
     head = {key: value for key, value in data.items() if key not in _BUILT}
     head |= {"requests": {}, "steps": []}
     shell = document.build(Scenario, head)
-    lab = document.build(Lab, data.get("lab", {}), "lab")
+    lab = document.build(Lab, data.get("lab", {}), "lab", partial=True)
     origin = document.build(Origin, data["origin"], "origin") if "origin" in data else None
     requests = _requests(document, data.get("requests"))
     steps = _steps(document, data.get("steps"))
-    if "requests" in data and "steps" in data:
-        _check(document, data, lab, requests, steps)
+    _check(document, data, lab, requests, steps)
+    if here is not None:
+        here.check(document, data, lab or Lab(), [placed for placed in steps if not document.is_wrong(*placed[1])])
     document.finish(next="docs/scenarios.md lists every key and step")
     assert shell is not None
     assert lab is not None
@@ -245,7 +254,7 @@ def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
         return {}
     built: dict[str, Request] = {}
     for name, value, key in repeats.requests(document, data):
-        request = document.build(Request, value or {}, "requests", key)
+        request = document.build(Request, value or {}, "requests", key, partial=True)
         if name in built:
             document.problem(f"there is a request {name!r} already", "requests", key)
         if request is not None:
@@ -289,7 +298,8 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
             reads = document.build(WriteMatch, value[READ], *place, READ)
             nested["write"] = msgspec.structs.replace(reads, op=READ) if reads is not None else None
         value = {key: item for key, item in value.items() if key not in nested and key != READ}
-    step = document.build(kind, value, *place)
+    more = (READ,) if issubclass(kind, Armed) else ()
+    step = document.build(kind, value, *place, partial=True, more=more)
     return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
 
 
@@ -306,10 +316,11 @@ def _check(
     for step, place in steps:
         if step is None:
             continue
+        wrong = document.is_wrong(*place)  # what follows from that is not said as well
         for problem in of_processes(step, condition):
             document.problem(problem, *place)
         for name in _requests_named(step):
-            if name not in requests:
+            if name not in requests and "requests" in data:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
         pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
         if pulls and lab is not None and lab.transfer != "pull":
@@ -325,7 +336,7 @@ def _check(
         named = getattr(step, "hold", None)
         if named is not None and named not in holds:
             document.problem(f"no hold {named!r} before this step", *place)
-        for problem in problems(step, holds.get(named or "")):
+        for problem in problems(step, holds.get(named or "")) if not wrong else ():
             document.problem(problem, *place)
     bound_ms = data.get("finality-ms")
     if isinstance(bound_ms, int) and bound_ms < 1:
@@ -336,7 +347,7 @@ def _check(
     if race is not None and race not in RACES:
         document.problem(f"no class of races {race!r}{documents.nearest(str(race), list(RACES))}", "race")
     victim = data.get("victim")
-    if victim is not None and victim not in requests:
+    if victim is not None and victim not in requests and "requests" in data:
         document.problem(f"no request {victim!r} under requests", "victim")
     if lab is not None:
         _check_sizes(document, lab, requests)
@@ -365,18 +376,28 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             if asked:
                 document.problem(f"{key} is for labs that push", "lab", key)
     for name, request in requests.items():
-        if request.prompt_tokens < 2 or request.new_tokens < 1:
-            document.problem("a request needs a prompt of 2 tokens and 1 new token at least", "requests", name)
-        elif (request.prefix is None) != (request.prefix_tokens == 0):
-            document.problem("'prefix' and 'prefix-tokens' go together", "requests", name)
-        elif not 0 <= request.prefix_tokens < request.prompt_tokens:
-            document.problem("prefix-tokens must leave at least 1 token of the prompt's own", "requests", name)
-        elif request.timeout_ms is not None and request.timeout_ms < 1:
-            document.problem("timeout-ms must be at least 1", "requests", name)
-        elif request.stop_at is not None and not 0 <= request.stop_at < request.new_tokens:
-            document.problem("stop-at is the index of one of the new tokens, from 0 on", "requests", name)
-        elif pages_needed(lab, request) > min(lab.decode_pages, lab.prefill_pages):
-            document.problem(f"needs {pages_needed(lab, request)} pages, more than a pool has", "requests", name)
+        for problem in _problems_of(request, lab):
+            document.problem(problem, "requests", name)
+
+
+def _problems_of(request: Request, lab: Lab) -> Iterator[str]:
+    """Sizes of a request that cannot be."""
+    sizes = {"prompt-tokens": request.prompt_tokens, "new-tokens": request.new_tokens}
+    short = request.prompt_tokens < 2 or request.new_tokens < 1
+    if short:
+        given = ", ".join(f"{name} {value}" for name, value in sizes.items() if value < 2 - (name != "prompt-tokens"))
+        yield f"a request needs a prompt of 2 tokens and 1 new token at least, not {given}"
+    if (request.prefix is None) != (request.prefix_tokens == 0):
+        yield "'prefix' and 'prefix-tokens' go together"
+    elif not short and not 0 <= request.prefix_tokens < request.prompt_tokens:
+        yield "prefix-tokens must leave at least 1 token of the prompt's own"
+    if request.timeout_ms is not None and request.timeout_ms < 1:
+        yield "timeout-ms must be at least 1"
+    if request.stop_at is not None and not 0 <= request.stop_at < max(request.new_tokens, 1):
+        yield "stop-at is the index of one of the new tokens, from 0 on"
+    pools = min(lab.decode_pages, lab.prefill_pages)
+    if not short and lab.page_tokens > 0 and pages_needed(lab, request) > pools:
+        yield f"needs {pages_needed(lab, request)} pages, more than a pool has ({pools})"
 
 
 def _requests_named(step: Step) -> list[str]:

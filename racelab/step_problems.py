@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from racelab import delays
 from racelab.documents import nearest
+from racelab.evidence.events import KINDS
 from racelab.process_steps import Condition
 from racelab.steps import (
     Abort,
@@ -42,10 +43,8 @@ def problems(step: Step, hold: Armed | None) -> Iterator[str]:
             yield "only the connections of held writes can be reset: a control connection that ends, ends its engine"
         case Advance() if step.ms < 1:
             yield "ms must be at least 1"
-        case Await(event="held") if hold is not None and not hold.count:
-            yield f"{hold.id} stops whatever comes: there is no number of things to wait for"
-        case Await() if step.count < 1:
-            yield "count must be at least 1"
+        case Await():
+            yield from _awaiting(step, hold)
         case Expect() if step.claim.startswith("reuses") != (step.of is not None):
             yield "'of' goes with the claims 'reuses' and 'reuses-source', and only with them"
 
@@ -87,6 +86,29 @@ def _arming(step: Armed) -> Iterator[str]:
         start, end = step.write.bytes
         if not 0 <= start < end:
             yield "bytes is a range [start, end) within a page's layer, such as [0, 4096]"
+
+
+def _awaiting(step: Await, hold: Armed | None) -> Iterator[str]:
+    """What cannot be waited for."""
+    kind = KINDS.get(step.event)
+    if kind is None:
+        near = nearest(step.event, list(KINDS))
+        yield f"no event has the kind {step.event!r}{near if 'mean' in near else '; docs/history.md lists them'}"
+    if step.event == "held":
+        if step.hold is None:
+            yield "await held names its hold, such as '{event: held, hold: w1}', and waits for all that it asks for"
+        elif hold is not None and not hold.count:
+            yield f"{hold.id} stops whatever comes: there is no number of things to wait for"
+        beside = [key for key in ("request", "attempt", "count", "new") if getattr(step, key) != _AWAIT[key]]
+        if beside:
+            yield f"await held waits for all that its hold asks for: leave {' and '.join(beside)} out"
+    elif step.hold is not None and kind is not None and "hold" not in kind.data:
+        yield f"an event {step.event!r} is of no hold: leave 'hold' out"
+    elif step.count < 1:
+        yield "count must be at least 1"
+
+
+_AWAIT = {"request": None, "attempt": None, "count": 1, "new": False}
 
 
 def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:

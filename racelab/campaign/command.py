@@ -22,6 +22,7 @@ from racelab.report.grid import page, spoilt_controls, table
 from racelab.results import RunFolder, new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
+from racelab.surroundings import Here
 from racelab.targets import target
 from racelab.targets.own_policies import with_own
 from racelab.targets.target import Target
@@ -51,7 +52,8 @@ class Asked:
 def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Fill a matrix on one warm lab, keep it as JSON and as a page; the JSON object and the exit code."""
     system, policies = asked.system()
-    scenarios = _loaded(asked.scenarios) or [each for each in _loaded(_ships()) if each.guard is not None]
+    here = Here(system, cluster.load(asked.cluster))
+    scenarios = _loaded(asked.scenarios, here) or [each for each in _loaded(_ships()) if each.guard is not None]
     wanted = list(orders(scenarios, policies, system.policies[GUARDED], asked.seed))
     beside = list(controls(scenarios, policies, asked.seed))
     folder = new_folder(asked.results, "matrix")
@@ -72,8 +74,9 @@ def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """
     if len(asked.scenarios) > 1:
         raise UsageError("a dilemma is of one counterexample", next="name one scenario, or none for the one that ships")
-    _, policies = asked.system()
-    (played,) = _loaded(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)])
+    system, policies = asked.system()
+    here = Here(system, cluster.load(asked.cluster))
+    (played,) = _loaded(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)], here)
     folder = new_folder(asked.results, "dilemma")
     with _progress(asked, folder, len(policies)) as (bench, note):
         matrix, rows = dilemma.compare(bench, played, policies, asked.seed, note)
@@ -120,8 +123,8 @@ def _ships() -> list[Path]:
     return sorted(shipped("scenarios").glob("*.yaml"))
 
 
-def _loaded(paths: list[Path]) -> list[Scenario]:
-    return [scenario.build(documents.read(path)) for path in paths]
+def _loaded(paths: list[Path], here: Here | None = None) -> list[Scenario]:
+    return [scenario.build(documents.read(path), here) for path in paths]
 
 
 def to_json(matrix: Matrix) -> dict[str, Any]:

@@ -295,7 +295,7 @@ class Conductor:
             before = self.hub.call(step.work.on, "release_work", hold=hold)
             if before is not None:
                 return Outcome("failed", f"claim: {hold} is queued behind {before}")
-            return self._see_arrive(hold) if held else Outcome("failed", f"claim: nothing was held under {hold}")
+            return self._see_arrive(hold) if held else self._too_early(hold)
         if step.write is not None:
             self.crew.ask(_poster(step), "disarm_lane", hold=hold)
             self._look(held, BEFORE)
@@ -306,7 +306,7 @@ class Conductor:
         if not held and not step.count:
             return Outcome("met", f"nothing came that {hold} could have stopped")
         if not held:
-            return Outcome("failed", f"claim: nothing was held under {hold}")
+            return self._too_early(hold)
         if step.write is not None and "decode" in self.crew.stopped:
             self._unlooked.append(hold)
             if not self.witness.flight.one_sided:
@@ -315,6 +315,10 @@ class Conductor:
         if step.write is not None:
             self._look(held, "after-landing")
         return outcome
+
+    def _too_early(self, hold: str) -> Outcome:
+        asked = f"'await: {{event: held, hold: {hold}}}' before this step waits for it"
+        return Outcome("failed", f"claim: nothing was held under {hold}, or not yet: {asked}")
 
     def _see_arrive(self, hold: str) -> Outcome:
         waiting = {event.data["what"] for event in self.witness.held(hold)}

@@ -155,7 +155,17 @@ def _header(head: bytes, file: Path) -> Header:
     try:
         header = msgspec.json.decode(head, type=Header)
     except msgspec.DecodeError as error:
-        raise HistoryError(f"the header is torn or not a history: {error}", file=file, line=1) from None
+        raise HistoryError(
+            f"the header is torn or not a history: {error}",
+            file=file,
+            line=1,
+            next="give a run folder, or take the run again: `racelab list runs` shows those that there are",
+        ) from None
     if header.schema != SCHEMA:
-        raise HistoryError(f"schema {header.schema!r}; this version reads {SCHEMA!r}", file=file, line=1)
+        raise HistoryError(
+            f"schema {header.schema!r}; this version reads {SCHEMA!r}",
+            file=file,
+            line=1,
+            next="judge it with the version that recorded it, or take the run again",
+        )
     return header

@@ -66,6 +66,8 @@ OBSERVED: dict[str, str] = {
 PULLED = frozenset({"forwarded", "referenced", "lease-expired"})
 """Kinds of labs whose decode pulls, of which the specification does not speak."""
 
+NO_PULLS = "pull is not modelled: the specification speaks of transfers that prefill pushes"
+
 ALWAYS = frozenset(GUARDS) - set(OF_ENGINE)
 """What the engine always does, though the specification can do without."""
 

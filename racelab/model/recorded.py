@@ -34,7 +34,7 @@ def trace_of(history: History, file: str) -> Trace:
     refused = replay.run()
     if refused is not None:
         raise HistoryError(
-            f"the specification does not explain this run: {refused.why}",
+            f"the specification does not explain this run ({refused.gap}): {refused.why}",
             file=file,
             next="`racelab validate RUN` shows the first event that is refused",
         )

@@ -57,6 +57,7 @@ class Replay:
         self.not_enabled: Action | None = None
         """the action that the refused event would have begun"""
         self._history = history
+        self._pulled = history.header.scenario.lab.transfer == "pull"
         self._due: dict[str, list[_Due]] = defaultdict(list)
         self._writes: dict[str, Write] = {}
         self._landed: set[str] = set()
@@ -82,8 +83,8 @@ class Replay:
                     continue
                 if not boundary.is_boundary(event.kind):
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
-                if event.kind in boundary.PULLED:
-                    raise Refusal("specification gap", "the specification speaks of transfers that prefill pushes")
+                if event.kind in boundary.PULLED or self._pulled:
+                    raise Refusal("specification gap", boundary.NO_PULLS)
                 if not boundary.is_of_another_guard(self.config, event):
                     self._accept(event)
             except Refusal as refusal:

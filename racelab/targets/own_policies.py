@@ -45,15 +45,19 @@ def read(system: Target, path: str) -> OwnPolicy:
     """A policy from its file, checked against what the target has."""
     document = documents.read(path)
     own = document.build(OwnPolicy, document.data)
-    if own is not None:
-        if own.policy in system.policies:
-            document.problem(f"there is a policy {own.policy!r} already", "policy")
-        for place, guard in enumerate(own.guards):
-            if guard not in system.guards_known:
-                near = documents.nearest(guard, list(system.guards_known))
-                document.problem(f"no guard {guard!r}{near}", "guards", place)
-            elif guard in own.guards[:place]:
-                document.problem(f"guard {guard!r} stands twice", "guards", place)
+    given = document.data if isinstance(document.data, dict) else {}
+    if given.get("policy") in list(system.policies):
+        document.problem(f"there is a policy {given['policy']!r} already", "policy")
+    guards = given.get("guards")
+    named = guards if isinstance(guards, list) else []
+    for place, guard in enumerate(named):
+        if not isinstance(guard, str):
+            continue
+        if guard not in system.guards_known:
+            near = documents.nearest(guard, list(system.guards_known))
+            document.problem(f"no guard {guard!r}{near}", "guards", place)
+        elif guard in named[:place]:
+            document.problem(f"guard {guard!r} stands twice", "guards", place)
     document.finish(next="racelab list guards shows them; docs/guards.md has an example")
     assert own is not None
     return own

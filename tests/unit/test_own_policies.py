@@ -40,6 +40,17 @@ def test_all_problems_are_named_with_their_lines(tmp_path: Path) -> None:
     ]
 
 
+def test_a_wrong_type_hides_no_unknown_guard(tmp_path: Path) -> None:
+    text = "policy: mine\nguards: [drain-before-fre, 7]\nabout: [x]\n"
+    with pytest.raises(DocumentError) as caught:
+        with_own(REFERENCE, [file(tmp_path, text)])
+    assert [(problem.line, problem.what) for problem in caught.value.problems] == [
+        (2, "guards: expected str, got int (7)"),
+        (2, "no guard 'drain-before-fre'; did you mean 'drain-before-free'?"),
+        (3, "about: expected str, got array"),
+    ]
+
+
 def test_a_missing_key_and_an_unknown_one(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         with_own(REFERENCE, [file(tmp_path, "name: mine\nguards: []\n")])

@@ -111,7 +111,7 @@ steps:
         (2, "unknown key 'abuot'; did you mean 'about'?"),
         (4, "unknown key 'prompt-token'; did you mean 'prompt-tokens'?"),
         (6, "unknown step 'sumbit'; did you mean 'submit'?"),
-        (7, "no request 'r2' under requests; known here: "),
+        (7, "no request 'r2' under requests; known here: r1"),
         (8, "no hold 'w1' before this step"),
         (9, f"a step is a mapping with one verb of {', '.join(VERBS)}, repeat"),
     ]
@@ -130,7 +130,7 @@ steps:
         ("r1: {}", "r1: {}\n  probe: {}", 5, "is kept for the request that follows the drain"),
         ("r1: {}", "r1: {stop-at: 4}", 4, "stop-at is the index of one of the new tokens"),
         ("  - submit: r1", "  - submit: {request: r1, transfer-id: [7]}", 7, "transfer-id: expected"),
-        ("  - submit: r1", "  - abort: {request: r1, at: client}", 7, "Invalid enum value"),
+        ("  - submit: r1", "  - abort: {request: r1, at: client}", 7, "not one of decode, prefill, both"),
         ("r1: {}", "r1: {prefix: system}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix-tokens: 3}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix: system, prefix-tokens: 25}", 4, "at least 1 token of the prompt's own"),
@@ -180,7 +180,21 @@ steps:
             8,
             "and not with 'tear'",
         ),
-        ("release: w1", "release: {hold: w1, order: backwards}", 9, "Invalid enum value"),
+        ("release: w1", "release: {hold: w1, order: backwards}", 9, "'backwards' is not one of reversed"),
+        ("  - submit: r1", "  - hold: {gate: warp}", 7, "known here: id, write, message, work, count"),
+        ("  - submit: r1", "  - hold: {gate: warp}", 7, "payload, read"),
+        (
+            "event: held, hold: w1",
+            "event: hold, hold: w1",
+            8,
+            "no event has the kind 'hold'; did you mean 'told' or 'held'?",
+        ),
+        ("event: held, hold: w1", "event: held", 8, "await held names its hold"),
+        ("event: held, hold: w1", "event: held, hold: w1, count: 2, request: r1", 8, "leave request and count out"),
+        ("event: held, hold: w1", "event: finished, hold: w1", 8, "an event 'finished' is of no hold"),
+        ("about: One", "lab: {control-qos: 2}\nabout: One", 2, "control-qos: 2 is not one of 0, 1"),
+        ("about: One", "expected: {eager: reproduced, ledger: preventd}\nabout: One", 2, "did you mean 'prevented'?"),
+        ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
         ("write: {request: r1, layer: 0}", "write: {bytes: [9, 9]}", 6, "bytes is a range"),
     ],
 )
@@ -188,6 +202,45 @@ def test_one_mistake_is_one_message_at_its_line(old: str, new: str, line: int, w
     assert old in GOOD
     found = problems(GOOD.replace(old, new, 1))
     assert any(where == line and what in said for where, said in found), found
+
+
+def test_problems_of_every_kind_are_one_list_and_lead_to_no_others() -> None:
+    """Types, choices, unknown keys, sizes and names, and no 'no request' of one that is there and misspelt within."""
+    text = """\
+scenario: broken
+about: All at once.
+spec: speed
+lab: {ranks: 3, page-token: 8, decode-pages: some}
+requests:
+  r1: {prompt-tokens: -5, new-token: 3, timeout-ms: 0}
+  r2: {prompt-tokens: many}
+steps:
+  - hold: {id: w1, wirte: {request: r1}}
+  - submit: r1
+  - submit: r3
+  - await: {event: finisht, request: r2}
+  - release: w1
+victim: r9
+"""
+    assert problems(text) == [
+        (3, "spec: 'speed' is not one of isolation, integrity, finality, conservation"),
+        (4, "unknown key 'page-token'; did you mean 'page-tokens'?"),
+        (4, "decode-pages: expected int, got str ('some')"),
+        (4, "ranks: one of 1, 2, 4, 8, which divide the heads evenly"),
+        (6, "unknown key 'new-token'; did you mean 'new-tokens'?"),
+        (6, "a request needs a prompt of 2 tokens and 1 new token at least, not prompt-tokens -5"),
+        (6, "timeout-ms must be at least 1"),
+        (7, "prompt-tokens: expected int, got str ('many')"),
+        (9, "unknown key 'wirte'; did you mean 'write'?"),
+        (11, "no request 'r3' under requests; known here: r1, r2"),
+        (12, "no event has the kind 'finisht'; did you mean 'finished'?"),
+        (14, "no request 'r9' under requests"),
+    ]
+
+
+def test_lab_and_requests_are_looked_at_where_there_are_no_steps() -> None:
+    found = problems("scenario: s\nabout: x\nlab: {ranks: 3}\nrequests:\n  r1: {prompt-tokens: 0}\n")
+    assert [line for line, _ in found] == [1, 3, 5], found
 
 
 @pytest.mark.parametrize(
@@ -198,8 +251,16 @@ def test_what_is_no_scenario_at_all_is_refused(text: str) -> None:
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match="cannot be read"):
+    with pytest.raises(DocumentError, match=r"nowhere\.yaml: cannot be read") as caught:
         scenario.load(tmp_path / "nowhere.yaml")
+    assert ":1:" not in str(caught.value)
+
+
+def test_what_is_no_yaml_says_where_and_what_to_do() -> None:
+    with pytest.raises(DocumentError) as caught:
+        scenario.loads("scenario: [unclosed\nabout: x\n", "s.yaml")
+    assert str(caught.value).startswith("s.yaml:2: not YAML:")
+    assert caught.value.next
 
 
 names = st.sampled_from(["r1", "r2"])

@@ -69,5 +69,5 @@ def test_a_run_that_went_right_reads_back_as_one(to: str, tmp_path: Path) -> Non
 
 def test_a_run_that_the_specification_does_not_explain_is_no_trace() -> None:
     wrong = histories.without(late_write(), kind("granted", "decode"))
-    with pytest.raises(HistoryError, match="does not explain this run: decode must report granted"):
+    with pytest.raises(HistoryError, match=r"does not explain this run \(engine bug\): decode must report granted"):
         trace_of(wrong, "run")

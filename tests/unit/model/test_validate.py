@@ -11,8 +11,9 @@ from histories import kind
 from typer.testing import CliRunner
 
 from racelab.cli import app
-from racelab.errors import UsageError
+from racelab.errors import HistoryError, UsageError
 from racelab.evidence.history import History
+from racelab.exporting import export
 from racelab.model.validate import validate
 from racelab.scenario import Lab, Request
 
@@ -55,6 +56,17 @@ def test_a_run_that_is_not(runs: tuple[Path, Path]) -> None:
     assert refused["difference"][0] == "page 1: specified FREE gen 1; seen page-free gen 1 of r1/1"
     words = validated.in_words()
     assert "engine bug: decode must report page-free of r1/1 page 0 gen 1 (PRIVATE) first" in words
+
+
+def test_a_run_that_pulls_is_no_fault_of_the_engine(tmp_path: Path) -> None:
+    duet = Duet({"r1": Request(prompt_tokens=25)}, Lab(transfer="pull"))
+    duet.submit("r1")
+    duet.history().write(tmp_path / "history.jsonl")
+    refused = validate([tmp_path]).to_json()["runs"][0]["first_refused"]
+    assert refused["class"] == "specification gap"
+    assert refused["why"].startswith("pull is not modelled")
+    with pytest.raises(HistoryError, match=r"specification gap\): pull is not modelled"):
+        export(tmp_path, "ndjson", tmp_path / "again.ndjson")
 
 
 def test_the_command_exits_by_the_answer(runs: tuple[Path, Path]) -> None:
