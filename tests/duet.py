@@ -212,14 +212,15 @@ class Duet:
         """Let everything happen that needs nothing from outside, or stop right after an event."""
         for _ in range(TURNS_MAX):
             seen = len(self.events)
-            moved = self._turn()
+            moved = self.turn()
             if any(map(until, self.events[seen:])):
                 return
             if not moved:
                 return
         raise AssertionError("the engines do not come to rest")
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
+        """Let one thing happen; False if there is nothing to do."""
         if self._mail:
             self._deliver(decode(self._mail.popleft()))
         elif self._work and not self.computing:

@@ -14,6 +14,7 @@ from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
 from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.transformer import Transformer
+from racelab.evidence.fingerprint import fingerprint
 from racelab.evidence.recorder import Recorder
 
 TOKENS_READ_IN_FULL = 4
@@ -52,7 +53,7 @@ class Answering(ABC):
         """One token for every running request."""
         self._step_due = False
         running = list(self._running)
-        looks = [self._looks_at_all(request) for request in running]  # together: each alone finds cold caches
+        looks = self._look(running)
         for request, look in zip(running, looks, strict=True):
             self._generate(request, look)
         if self._running:
@@ -76,17 +77,24 @@ class Answering(ABC):
                 self._note_read(request, index, last=True)
             self._end(request, "finished", tokens=request.tokens, stopped=True)
 
+    def _look(self, running: list[Live]) -> list[bool]:
+        """Who looks at all that it reads for this token. Asked for all together: each alone finds cold caches."""
+        return [self._looks_at_all(request) for request in running]
+
     def _looks_at_all(self, request: Live) -> bool:
-        """Whether a request looks at all that it reads for this token. If not it has looked at one page's layer,
+        """Whether a request looks at all that it reads for this token. If not it has looked at one piece of a page,
         in turn, and found it as before: what that costs does not grow with the context."""
-        index = len(request.tokens)
-        if index < TOKENS_READ_IN_FULL or index == request.new_tokens - 1 or not request.last_read:
+        index, pieces = len(request.tokens), request.pieces
+        if not pieces or index == request.new_tokens - 1:
             return True
-        page, _, layer, start, end, seen = request.last_read[index % len(request.last_read)]
-        return self._pool.fingerprint(int(page), int(layer), int(start), int(end)) != seen
+        piece, seen = pieces[index % len(pieces)]
+        return fingerprint(piece) != seen
 
     def _note_read(self, request: Live, index: int, *, last: bool = False) -> None:
         """Record what attention reads: at the first token, at the last, and whenever it changed."""
+        if TOKENS_READ_IN_FULL - 1 <= index < request.new_tokens - 1:
+            # before everything: what changes in between differs from its piece when that has its turn
+            request.pieces = self._pool.pieces(request.tickets, request.transferred)
         seen = self._fingerprints(request)
         if seen != request.last_read or last or index == request.new_tokens - 1:
             request.last_read = seen

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
 from racelab.engine.handles import Handle, Handles
-from racelab.engine.pool import Fingerprint
+from racelab.engine.pool import Fingerprint, Piece
 from racelab.engine.streams import Companions
 
 
@@ -52,6 +52,8 @@ class Live:
     committed: bool = False
     ended: str | None = None
     last_read: list[Fingerprint] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    """of what it reads; empty as long as it looks at everything for each token"""
 
     def note(self, chunk: Handle, ok: bool, final: bool) -> None:
         """News of a chunk, after which there is no other if it is `final`."""

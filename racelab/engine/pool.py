@@ -31,6 +31,12 @@ Fingerprint = list[int | str]
 KV = "kv"
 SCALES = "scales"
 
+PIECE_BYTES = 32 * 1024
+"""What is looked at in one go between two full looks: half of a page's layer."""
+
+Piece = tuple[Any, str]
+"""Bytes where they lie, as a buffer, and the fingerprint that they had."""
+
 
 class Block(NamedTuple):
     """Whose share of every page a block holds."""
@@ -160,6 +166,18 @@ class PagePool:
             for block in range(len(self.blocks))
             for size in [self.valid_bytes(index, tokens, block)]
         ]
+
+    def pieces(self, tickets: Sequence[Ticket], tokens: int) -> list[Piece]:
+        """The same bytes, cut so that one of them can be looked at in little time."""
+        pages = -(-tokens // self.page_tokens)
+        views = [
+            self._bytes[block][ticket.page, start : min(start + PIECE_BYTES, size)]
+            for index, ticket in enumerate(tickets[:pages])
+            for block in range(len(self.blocks))
+            for size in [self.valid_bytes(index, tokens, block)]
+            for start in range(0, size, PIECE_BYTES)
+        ]
+        return [(view, fingerprint(view)) for view in views]
 
     def get(self, page: int, block: int, start: int, end: int) -> bytes:
         """What is in a byte range of one page's block."""
