@@ -16,6 +16,8 @@ is kept back. Each held write has its connection to itself, so they may go in an
 A held read has been answered by its target, and its reader does not have the answer; with payload `at-release` it
 is the question that is held, and the target answers when it is let go.
 
+A notification (injectors.wire_notices) comes by the gate's name too, on the handshake port.
+
 Writes that no hold wants do not come here at all (racelab.transport.lanes); those that do come pass.
 """
 
@@ -30,12 +32,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from injectors import entry, tally
+from injectors import entry, tally, wire_notices
 from injectors.wire_book import ACTIONS, Book
+from injectors.wire_notices import Notices
 from injectors.wire_relay import Relay
 from racelab.gates import Injector, Mechanism
 from racelab.transport.lanes import acknowledge, read_announcement
-from racelab.transport.tcp_layout import METADATA, Segment, pack_handshake, read_handshake, redirect
+from racelab.transport.tcp_layout import METADATA, NOTIFY, Segment, pack_handshake, read_handshake, redirect
 
 TARGET_BOUND_S = 10.0
 
@@ -50,6 +53,8 @@ INJECTOR = Injector(
     reads=("at-hold", "at-release"),
     retargets=True,
     ends=("release", "drop", "reset", "corrupt", "tear", "order"),
+    notifies=wire_notices.ACTIONS,
+    ends_of_notifies=wire_notices.ENDS,
     transports=("tcp",),
     mechanisms={
         "congestion": Mechanism(
@@ -86,6 +91,14 @@ INJECTOR = Injector(
             bound_ms=120_000,
             source="RFC 9293, 3.4.1 (maximum segment lifetime, 2 minutes) and 3.10.7.4 (reset)",
         ),
+        "busy-handshake-thread": Mechanism(
+            means=(
+                "of a notification: the target's one handshake thread takes connections one after the other, and waits "
+                "for 5 s on each that says nothing; the bound is that of one such connection before it"
+            ),
+            bound_ms=5_000,
+            source="Mooncake, transfer_metadata_plugin.cpp, SocketHandShakePlugin::startDaemon (SO_RCVTIMEO)",
+        ),
         "route-flap": Mechanism(
             means="a rail or route goes away and comes back: the connection lives on and its segments are sent again",
             bound_ms=924_600,
@@ -98,8 +111,9 @@ INJECTOR = Injector(
 class Door:
     """The gate's name for one engine: where its handshakes are answered, and its data comes."""
 
-    def __init__(self, target: entry.Address, host: str, port: int = 0) -> None:
+    def __init__(self, target: entry.Address, host: str, port: int = 0, notices: Notices | None = None) -> None:
         self.target = target
+        self._notices = notices
         self.host = host
         self.handshakes = entry.listen(host, port)
         self.data = entry.listen(host)
@@ -124,6 +138,9 @@ class Door:
         """Pass one question on to the target, and put the gate's place into an answer about where data goes."""
         question = read_handshake(writer)
         if question is None:
+            return
+        if question[0] == NOTIFY and self._notices is not None:
+            self._notices.carry(writer, question[1], self.target)
             return
         with socket.create_connection(self.target, timeout=TARGET_BOUND_S) as target:
             target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -162,7 +179,9 @@ class Gate:
         self.recorder = speaker.recorder
         self.host = host
         self.book = Book(speaker.recorder, speaker.urgently, name)
-        self.doors = [Door(target, host, 0 if number else port) for number, target in enumerate(targets)]
+        self.notices = Notices(speaker.recorder, speaker.urgently, name)
+        ports = [port, *[0] * (len(targets) - 1)]
+        self.doors = [Door(target, host, at, self.notices) for target, at in zip(targets, ports, strict=True)]
         self._announcements = entry.listen(host)
         self._lock = threading.Lock()
         self._relays: set[Relay] = set()
@@ -213,9 +232,9 @@ class Gate:
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What the conductor may ask, see racelab.gates."""
         return {
-            "arm": self.book.arm,
-            "release": self.book.release,
-            "drop": self.book.drop,
+            "arm": self.arm,
+            "release": self.release,
+            "drop": self.drop,
             "reset_connections": self.book.reset_connections,
             "reset": self.reset,
             "retarget": self.retarget,
@@ -228,13 +247,27 @@ class Gate:
             door.retarget(entry.address(target))
         return self.facts
 
+    def arm(self, hold: str, match: dict[str, Any], count: int, **more: Any) -> None:
+        """Arm for accesses, or for notifications: those have a type, as every message."""
+        (self.notices if "type" in match else self.book).arm(hold, match, count, **more)
+
+    def release(self, hold: str, **change: Any) -> list[str]:
+        """End a hold of either: what it holds goes on."""
+        return self.notices.release(hold, **change) if self.notices.knows(hold) else self.book.release(hold, **change)
+
+    def drop(self, hold: str) -> list[str]:
+        """End a hold of either: what it holds is lost."""
+        return (self.notices if self.notices.knows(hold) else self.book).drop(hold)
+
     def reset(self, incarnation: int) -> dict[str, Any]:
         """Begin an incarnation: counts from zero, no rules; the writes that are still held."""
         with self._lock:
             self._gone = tally.NOTHING
             for relay in self._relays:
                 relay.zero()
-        return self.book.reset(incarnation)
+        held, armed = self.notices.reset()
+        answer = self.book.reset(incarnation)
+        return {"held": answer["held"] + held, "armed": answer["armed"] + armed}
 
     def count(self) -> dict[str, int]:
         """Record and return bytes in and out of all data connections since the last reset, live or gone."""
@@ -242,6 +275,7 @@ class Gate:
             total = tally.add(self._gone, *(relay.counts() for relay in self._relays))
         counts = dict(zip(tally.NAMES, total, strict=True))
         counts |= {"unannounced": self.book.unannounced, "ambiguous": self.book.ambiguous}
+        counts |= self.notices.counts()
         self.recorder.record("counted", gate=self.book.gate, counts=counts)
         return counts
 

@@ -34,6 +34,11 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
     Raises:
         UsageError: no installed injector can do what a hold asks for.
     """
+    if wanted.lab.news == "notify" and not any(gate.notifies for gate in injectors):
+        raise UsageError(
+            "lab: news: notify: over this transport no gate stands in the way of a notification",
+            next="use a cluster whose transport is tcp, such as --cluster local",
+        )
     holds = {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
     return holds | {fault: _of_process(fault, step, injectors) for fault, step in wanted.process_faults().items()}
 
@@ -52,7 +57,7 @@ def impossible(wanted: Scenario, injectors: list[Injector]) -> Iterator[tuple[st
 
 
 def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict[str, Any]:
-    gate = gate_for(hold, injectors)
+    gate = gate_for(hold, injectors, notifies=wanted.notifies(hold))
     asked = _impossible(wanted, hold, gate)
     if asked is not None:
         raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=_where(gate))
@@ -91,6 +96,10 @@ def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dic
 
 def _impossible(wanted: Scenario, hold: Armed, gate: Injector) -> str | None:
     """The first thing asked of a hold that its gate does not do."""
+    if wanted.notifies(hold):
+        asked = (hold.action, *_ends(wanted, hold))
+        unknown = next((each for each in asked if each not in gate.notifies + gate.ends_of_notifies), None)
+        return f"do that to a notification: {_DEEDS.get(unknown, unknown)}" if unknown is not None else None
     if hold.action not in gate.actions:
         return _DEEDS.get(hold.action, hold.action)
     if hold.reads:
@@ -147,13 +156,13 @@ def _where(gate: Injector) -> str:
     )
 
 
-def gate_for(hold: Armed, injectors: list[Injector]) -> Injector:
-    """The gate that stands where a hold's things pass.
+def gate_for(hold: Armed, injectors: list[Injector], *, notifies: bool = False) -> Injector:
+    """The gate that stands where a hold's things pass; `notifies` if those are notifications of the transport.
 
     Raises:
         UsageError: there is none.
     """
     for injector in injectors:
-        if injector.subject == hold.subject:
+        if injector.notifies if notifies else injector.subject == hold.subject:
             return injector
     raise UsageError(f"hold {hold.id}: nothing here holds a {hold.subject}", next="racelab list injectors")

@@ -56,9 +56,10 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     One that `retargets` can be told of other targets than those it was started with, and stays when instances are
     replaced. `actions` and `payloads` are those that it can be asked for besides holding with its own payload;
     actions that are `only_simulated` need a simulated device. `ends` are the ways in which a hold can end there;
-    `reads` are the payloads that it has for reads, if it holds any. With `machines` it has a place in those alone.
-    One without a `module` is no process: the instances themselves answer for it (`arm_work`, `release_work`), and
-    `simulates` says what they stand in for.
+    `reads` are the payloads that it has for reads, if it holds any; `notifies` are the actions that it has for
+    notifications of the transport, and `ends_of_notifies` how a hold of those can end. With `machines` it has a place
+    in those alone. One without a `module` is no process: the instances themselves answer for it (`arm_work`,
+    `release_work`), and `simulates` says what they stand in for.
     """
 
     name: str
@@ -75,6 +76,8 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     payloads: tuple[str, ...] = ()
     ends: tuple[str, ...] = ("release", "drop")
     reads: tuple[str, ...] = ()
+    notifies: tuple[str, ...] = ()
+    ends_of_notifies: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
     only_simulated: tuple[str, ...] = ()
     simulates: str | None = None

@@ -102,6 +102,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """engine time moves when a step advances it, or by itself"""
     control_qos: Literal[0, 1] = 0
     """MQTT's quality of service for control messages: at 1 a lost acknowledgement leads to a duplicate"""
+    news: Literal["bus", "notify"] = "bus"
+    """how decode hears that writes have completed: by a control message, or by the transport's own notification"""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -155,6 +157,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def holds(self) -> dict[str, Arming]:
         """Every step that arms a gate, by its id."""
         return {step.id: step for step in self.steps if isinstance(step, Armed)}
+
+    def notifies(self, step: Armed) -> bool:
+        """Whether a step is about notifications of the transport, and not about the bus."""
+        return step.message is not None and step.message.type == NEWS and self.lab.news == NOTIFY
 
     def timeout_ms(self, request: str) -> int | None:
         """How long the client of a request waits, on the virtual clock; None if it does so for ever."""
@@ -265,6 +271,12 @@ def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
 READ = "read"
 """The key for reads: their match has `op` read."""
 
+NOTIFY = "notify"
+"""The key for notifications, which are messages of type NEWS."""
+
+NEWS = "written"
+"""What prefill says of writes that have completed."""
+
 Placed = tuple[Step | None, documents.Place]
 """A step, or None where it cannot be read, and where it stands."""
 
@@ -297,10 +309,21 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
         if READ in value:
             reads = document.build(WriteMatch, value[READ], *place, READ)
             nested["write"] = msgspec.structs.replace(reads, op=READ) if reads is not None else None
-        value = {key: item for key, item in value.items() if key not in nested and key != READ}
-    more = (READ,) if issubclass(kind, Armed) else ()
+        if NOTIFY in value:
+            nested["message"] = _notifications(document, value[NOTIFY], place)
+        value = {key: item for key, item in value.items() if key not in nested and key not in (READ, NOTIFY)}
+    more = (READ, NOTIFY) if issubclass(kind, Armed) else ()
     step = document.build(kind, value, *place, partial=True, more=more)
     return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
+
+
+def _notifications(document: documents.Document, wanted: Any, place: documents.Place) -> MessageMatch | None:
+    """What `notify:` matches."""
+    lab = document.data.get("lab") or {}
+    if not isinstance(lab, dict) or lab.get("news") != NOTIFY:
+        document.problem("nobody notifies anybody here: it needs 'lab: {news: notify}'", *place)
+    given = wanted if isinstance(wanted, dict) else {}
+    return document.build(MessageMatch, {"type": NEWS} | given, *place, NOTIFY)
 
 
 def _check(
@@ -372,6 +395,7 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             ("router", lab.router),
             ("metadata-slots", lab.metadata_slots is not None),
             ("prefill-token-limit", lab.prefill_token_limit is not None),
+            ("news", lab.news != "bus"),
         ):
             if asked:
                 document.problem(f"{key} is for labs that push", "lab", key)

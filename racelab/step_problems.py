@@ -61,7 +61,7 @@ def of_processes(step: Step, condition: Condition) -> Iterator[str]:
 
 def _arming(step: Armed) -> Iterator[str]:
     if sum(match is not None for match in (step.write, step.message, step.work)) != 1:
-        yield f"a {verb(step)} takes one of 'write', 'message' and 'work'"
+        yield f"a {verb(step)} takes one of 'write', 'read', 'message', 'notify' and 'work'"
     if step.work is not None and (not isinstance(step, Hold) or step.action != "hold" or step.payload is not None):
         yield "local work can be held, and nothing else"
     every = step.goes_by_itself or (isinstance(step, Hold) and step.message is not None)

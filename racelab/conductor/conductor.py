@@ -267,11 +267,13 @@ class Conductor:
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
             self.hub.call(_poster(step), "arm_lane", hold=step.id, match=match, count=step.count)
+        if self.scenario.notifies(step):
+            self.hub.call("prefill", "arm_notices", hold=step.id)
         self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
     def _gate(self, step: Armed) -> Injector:
-        return gate_for(step, list(self.lab.gates.values()))
+        return gate_for(step, list(self.lab.gates.values()), notifies=self.scenario.notifies(step))
 
     # -- letting go
 
@@ -299,6 +301,8 @@ class Conductor:
         if step.write is not None:
             self.crew.ask(_poster(step), "disarm_lane", hold=hold)
             self._look(held, BEFORE)
+        if self.scenario.notifies(step):
+            self.crew.ask("prefill", "disarm_notices", hold=hold)
         wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if step.goes_by_itself:

@@ -31,9 +31,11 @@ class Mail:
         rank: int | None = None,
         stream: str | None = None,
         transfer: str | None = None,
+        notify: Callable[[Message], None] | None = None,
         **body: Any,
     ) -> None:
-        """Record and publish one message; `transfer` is the client's own id, where it gave one."""
+        """Record and publish one message; `transfer` is the client's own id, where it gave one. With `notify` it
+        goes by that and not by the bus."""
         self._count += 1
         identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
         about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
@@ -41,24 +43,24 @@ class Mail:
         about |= {"stream": stream} if stream is not None else {}
         about |= {"transfer": transfer} if transfer is not None else {}
         about |= {key: value for key, value in body.items() if isinstance(value, str | bool)}
+        about |= {"by": "notify"} if notify is not None else {}
         sent = self._recorder.record("sent", request, attempt, id=identity, type=type, to=to, **about)
-        self._post(
-            Message(
-                id=identity,
-                type=type,
-                sender=self._recorder.instance,
-                to=to,
-                request=request,
-                attempt=attempt,
-                chunk=chunk,
-                rank=rank,
-                stream=stream,
-                transfer=transfer,
-                seq=sent.seq,
-                hlc=sent.hlc,
-                body=body,
-            )
+        message = Message(
+            id=identity,
+            type=type,
+            sender=self._recorder.instance,
+            to=to,
+            request=request,
+            attempt=attempt,
+            chunk=chunk,
+            rank=rank,
+            stream=stream,
+            transfer=transfer,
+            seq=sent.seq,
+            hlc=sent.hlc,
+            body=body,
         )
+        (notify or self._post)(message)
 
     def received(self, message: Message) -> None:
         """Record the arrival of a message: a causal edge from its sender."""
@@ -80,6 +82,12 @@ class Mail:
             id=message.id,
             type=message.type,
             **about,
+        )
+
+    def unsent(self, message: Message, why: str) -> None:
+        """Record that a message never left."""
+        self._recorder.record(
+            "dropped", message.request, message.attempt, hold=None, what=message.id, type=message.type, why=why
         )
 
     def ignored(self, message: Message, why: str) -> None:

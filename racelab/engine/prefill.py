@@ -360,11 +360,26 @@ class Prefill:
             chunk=chunk,
             **self._shares.all[share].names,
             transfer=job.transfer,
+            notify=self._notifies(job) if handle not in job.failed else None,
             status="failed" if handle in job.failed else "ok",
             tokens=job.transferred,
             **body,
             pages=job.pages[max(start, 0) : min(start + count, len(job.sources) - job.first_page)],
         )
+
+    def _notifies(self, job: Job) -> Callable[[Message], None] | None:
+        """What tells decode of writes that have completed, if the transport does: it has no word for a failure."""
+        if self._shape.news != "notify":
+            return None
+        page, _ = job.pages[0]
+        address = job.regions[0] + page * self._pool.page_bytes
+        return lambda message: self._transport.notices.tell(job.segment, address, message)
+
+    def note_notices(self) -> None:
+        """See which notifications the transport did not take."""
+        for message, code in self._transport.notices.outcomes():
+            if code != 0:
+                self._mail.unsent(message, f"Mooncake's notification: code {code}")
 
     # -- the end of an attempt
 

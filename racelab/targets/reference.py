@@ -83,12 +83,15 @@ class Instance:
         self._polling = False
         self._polls_at_once = 0
         self._watched = 0
+        self._listening: asyncio.TimerHandle | None = None
         self._handlers: dict[str, Callable[..., Any]] = {
             "reset": self.reset,
             "use_gate": self.transport.use_gate,
             "peer_replaced": self.transport.peer_replaced,
             "arm_lane": self.transport.lanes.arm,
             "disarm_lane": self.transport.lanes.disarm,
+            "arm_notices": self.transport.notices.arm,
+            "disarm_notices": self.transport.notices.disarm,
             "arm_work": self.arm_work,
             "release_work": self.release_work,
             "submit": self.submit,
@@ -168,12 +171,24 @@ class Instance:
         self._watch_completions()
 
     def _watch_completions(self) -> None:
-        if self.transport.outstanding > self._watched:
+        under_way = self._under_way
+        if under_way > self._watched:
             self._polls_at_once = POLLS_AT_ONCE
-        self._watched = self.transport.outstanding
-        if not self._polling and self.transport.outstanding:
+        self._watched = under_way
+        if not self._polling and under_way:
             self._polling = True
             self._loop.call_soon(self._poll)
+
+    @property
+    def _under_way(self) -> int:
+        """What the transport has not finished: writes, and notifications of them."""
+        return self.transport.outstanding + self.transport.notices.under_way
+
+    def _listen(self) -> None:
+        """Ask the transport for its notifications, once an interval: it tells nobody of them by itself."""
+        self._listening = self._loop.call_later(POLL_INTERVAL_S, self._listen)
+        for message in self.transport.told():
+            self._on_message(message)
 
     def _poll(self) -> None:
         engine = self.engine
@@ -181,8 +196,10 @@ class Instance:
         completions = self.transport.poll()
         for completion in completions:
             engine.on_completion(completion)
+        if isinstance(engine, Prefill):
+            engine.note_notices()
         self.link.flush()
-        if not self.transport.outstanding:
+        if not self._under_way:
             self._polling = False
             return
         self._polls_at_once = POLLS_AT_ONCE if completions else self._polls_at_once - 1
@@ -209,8 +226,8 @@ class Instance:
         One that takes the place of a dead process within a run counts its events and its pages' generations
         on from there, so that neither stands for two things in one history.
         """
-        if self.transport.outstanding:
-            raise RuntimeError(f"{self.transport.outstanding} write(s) of the last run are outstanding")
+        if self._under_way:
+            raise RuntimeError(f"{self._under_way} write(s) or notification(s) of the last run are outstanding")
         lab = Lab(**shape)
         self._seed = seed
         self._stopping: dict[str, LocalWork] = {}
@@ -226,6 +243,9 @@ class Instance:
         self._pool = pool = self._pool_for(pages, lab)
         pool.refill(epoch)
         self.transport.forget_lanes()
+        if self._listening is not None:
+            self._listening.cancel()
+        self._listening = self._loop.call_later(0, self._listen) if self._hears_notices(lab) else None
         self._in_use = slots = self._slots_for(lab)
         self.register()
         pool.check_memory()
@@ -273,6 +293,9 @@ class Instance:
             transport=self.transport if lab.transfer == "pull" else None,
             slots=given,
         )
+
+    def _hears_notices(self, lab: Lab) -> bool:
+        return self.role == "decode" and lab.news == "notify"
 
     def _model_for(self, layers: int) -> Transformer:
         if layers not in self._models:

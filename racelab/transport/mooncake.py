@@ -16,6 +16,8 @@ from racelab.errors import LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.transport.home import Devices, Home, KernelDevices, SoftwareDevices
 from racelab.transport.lanes import Announcer, Lanes, WriteIdentity
+from racelab.transport.messages import Message
+from racelab.transport.notices import Notices, received
 from racelab.transport.paths import LANES_MAX, RdmaPath, TcpPath, WritePath
 from racelab.transport.ports import pinned, window_of_environment
 from racelab.transport.softhca import Fabric
@@ -97,6 +99,7 @@ class Transport:
             self._path = RdmaPath(recorder, self._engine, home.engine, home.devices())
         else:
             self._path = TcpPath(recorder, self._engine, home.engine)
+        self.notices = Notices(home.engine)
         self._announcer: Announcer | None = None
         self._regions: list[int] = []
         self._batches: list[_Batch] = []
@@ -122,12 +125,14 @@ class Transport:
         """Where accesses that a hold wants go, by the segment that they aim at, if the gate has names of its own
         for them, and where they are announced first."""
         self._path.use_gate(segments)
+        self.notices.use_gate(segments)
         self._announcer = Announcer(announce)
 
     def peer_replaced(self, segment: str) -> None:
         """Another process is at a peer's address. It is reached by a path of its own: an engine remembers what
         the dead one said of itself, its data port among it, and never asks again (Mooncake 0.3.13 over TCP)."""
         self._path.peer_replaced(segment)
+        self.notices.forget_peers()
 
     def post(self, segment: str, writes: list[Write]) -> None:
         """Submit writes to, or reads from, a peer's segment, of one attempt and each on its lane; completions
@@ -147,6 +152,8 @@ class Transport:
     def forget_lanes(self) -> None:
         """A new incarnation: no hold wants anything."""
         self.lanes.forget()
+        self.notices.forget_holds()
+        received(self._engine)  # of the last incarnation
         self._path.forget_holds()
 
     def poll(self) -> list[Completion]:
@@ -180,6 +187,10 @@ class Transport:
             code=completion.code,
         )
         return completion
+
+    def told(self) -> list[Message]:
+        """The notifications that have come since the last call."""
+        return received(self._engine)
 
     @property
     def outstanding(self) -> int:

@@ -21,8 +21,9 @@ from racelab.errors import PortTakenError
 
 RANGE = range(17_100, 31_000)
 """Above what Mooncake takes when it is left alone, below what Linux gives to clients."""
-PORTS = {"tcp": 16, "rdma": 40}
-"""A process starts further engines: over RDMA one for each hold of writes, over TCP one when a peer was replaced."""
+PORTS = {"tcp": 40, "rdma": 40}
+"""A process starts further engines: over RDMA one for each hold of writes, over TCP one when a peer was replaced,
+and one for each notification under way."""
 STARTS_MAX = 24
 """Each has an even chance to be at the wanted port."""
 TIME_WAIT_S = 60.0

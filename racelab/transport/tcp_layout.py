@@ -1,7 +1,9 @@
 """What Mooncake's TCP transport puts on the wire, as far as a gate needs it.
 
 Handshake port: `u64le length (type included) | u8 type | JSON`, one question and one answer a
-connection. The answer to METADATA names the port on which the engine takes data.
+connection. The answer to METADATA names the port on which the engine takes data. A NOTIFY has `name` and
+`notify_msg`; it is sent once a transfer has completed, on a connection of its own, and what is answered to it is not
+told to its sender.
 
 Data port: `u64le size | u64le address | u8 opcode | 7 pad`, then for a write `size` bytes.
 Protocol 2 answers a write once it is applied, and precedes what a read gives, with
@@ -22,6 +24,7 @@ import msgspec
 from racelab.transport.streams import read_exactly
 
 METADATA = 1
+NOTIFY = 2
 HANDSHAKE_BYTES_MAX = 64 << 20
 
 HEADER = struct.Struct("<QQB7x")
@@ -78,3 +81,15 @@ def redirect(metadata: bytes, name: str, host: str, data_port: int) -> tuple[byt
         raise ValueError(f"not the metadata of a Mooncake TCP segment: {error!r}") from None
     segment |= {"name": name, "tcp_data_host": host, "tcp_data_port": data_port}
     return msgspec.json.encode(segment), was
+
+
+def notification(body: bytes) -> str:
+    """The text of a NOTIFY.
+
+    Raises:
+        ValueError: this is none.
+    """
+    try:
+        return str(msgspec.json.decode(body, type=dict[str, Any])["notify_msg"])
+    except (msgspec.DecodeError, KeyError) as error:
+        raise ValueError(f"not a notification of Mooncake: {error!r}") from None

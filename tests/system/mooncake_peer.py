@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -38,6 +39,8 @@ class Peer:
         self.engine = pinned(_started, int(port) if port else None, window_of_environment())
         self.memory = np.zeros(size, dtype=np.uint8)
         self.base = self.memory.ctypes.data
+        self.codes: list[int] = []
+        self.idle: list[TransferEngine] = []
         assert self.engine.register_memory(self.base, size) == 0
         self.link = Link(
             hub,
@@ -126,6 +129,34 @@ class Peer:
         code: int = self.engine.transfer_sync(segment, self.base + source, address, size, TransferOpcode.Write, told)
         return code
 
+    def notify(self, segment: str, texts: list[str], own: bool = False) -> None:
+        """Send notifications, each by a thread and, unless by its `own`, an engine more; `told` has what came of it."""
+        for text in texts:
+            engine = self.engine if own else self.idle.pop() if self.idle else _started()
+            threading.Thread(target=self._notify, args=(engine, segment, text), daemon=True).start()
+
+    def _notify(self, engine: TransferEngine, segment: str, text: str) -> None:
+        news = TransferNotify("written", text)
+        code = engine.batch_transfer_sync(segment, [self.base], [0], [0], TransferOpcode.Write, news)
+        self.idle.append(engine)
+        self.codes.append(code)
+
+    def told(self, count: int, within_s: float = 20.0) -> list[int]:
+        """What the API said of the notifications since the last call, once it has of so many."""
+        deadline = time.monotonic() + within_s
+        while len(self.codes) < count and time.monotonic() < deadline:
+            time.sleep(1e-3)
+        codes, self.codes = self.codes, []
+        return codes
+
+    def heard(self, count: int, within_s: float = 20.0) -> list[str]:
+        """The next so many notifications, in the order in which they came."""
+        heard: list[str] = []
+        deadline = time.monotonic() + within_s
+        while len(heard) < count and time.monotonic() < deadline:
+            heard += [notify.msg for notify in self.engine.get_notifies()]
+        return heard
+
     def notified(self) -> int:
         return len(self.engine.get_notifies())
 
@@ -134,7 +165,7 @@ class Peer:
 
     def serve(self) -> None:
         commands = "fill peek announce submit submit_batch submit_reads status finish write read acked"
-        commands += " map unregister unmap peek_at write_and_notify notified"
+        commands += " map unregister unmap peek_at write_and_notify notified notify told heard"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 

@@ -22,7 +22,7 @@ from racelab.targets import target
 HEAD = """\
 scenario: small
 about: One action.
-lab: {{control-qos: {qos}, transfer: {transfer}, decode-pages: 12, prefill-pages: 12}}
+lab: {{control-qos: {qos}, transfer: {transfer}, news: {news}, decode-pages: 12, prefill-pages: 12}}
 requests: {{"r<n>": {{count: 5, prompt-tokens: 25}}}}
 steps:
 """
@@ -37,9 +37,15 @@ class Case:
     label: str = "default-timers"
     qos: int = 0
     transfer: str = "push"
+    news: str = "bus"
     explained: bool = True
     """whether the specification follows such a history: it knows no pulls, and no failure beside a success"""
     achieved: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def scenario(self) -> scenario.Scenario:
+        head = HEAD.format(qos=self.qos, transfer=self.transfer, news=self.news)
+        return scenario.loads(head + self.steps)
 
 
 CASES = {
@@ -146,6 +152,33 @@ CASES = {
         {"m": "reorder"},
         label="synthetic: hold m lets 1 later message(s) of its topic pass",
     ),
+    "notifications": Case(
+        """
+- hold: {id: n, notify: {request: r1}, count: 2}
+- submit: r1
+- await: {event: held, hold: n}
+- submit: r2
+- await: {event: finished, request: r2}
+- release: {hold: n, order: reversed}
+- await: {event: finished, request: r1}
+- pass: {id: p, notify: {request: r3}}
+- submit: r3
+- await: {event: finished, request: r3}
+- delay: {id: d, notify: {request: r4, chunk: 1}, ms: {exponential: 2}}
+- submit: r4
+- await: {event: finished, request: r4}
+- hold: {id: w, write: {request: r5}, count: 2}
+- hold: {id: m, notify: {request: r5}}
+- submit: r5
+- await: {event: held, hold: w}
+- release: w
+- await: {event: held, hold: m}
+- release: m
+- await: {event: finished, request: r5}
+""",
+        {"n": "reorder", "p": "pass", "d": "delay", "w": "release", "m": "release"},
+        news="notify",
+    ),
     "reads": Case(
         """
 - pass: {id: p, read: {request: r1}, count: 4}
@@ -175,7 +208,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_action_is_certified_and_the_ledger_bears_it(bench: Workbench, name: str) -> None:
     case = CASES[name]
-    wanted = scenario.loads(HEAD.format(qos=case.qos, transfer=case.transfer) + case.steps)
+    wanted = case.scenario
     played = bench.play(Order(wanted, "ledger"))
     assert played.failure is None
     verdict = played.verdict
@@ -192,7 +225,7 @@ def test_an_action_is_certified_and_the_ledger_bears_it(bench: Workbench, name: 
 
 
 def test_the_certificates_follow_from_the_file(bench: Workbench, tmp_path: Path) -> None:
-    wanted = scenario.loads(HEAD.format(qos=0, transfer="push") + CASES["delay"].steps)
+    wanted = CASES["delay"].scenario
     played = bench.play(Order(wanted, "ledger", seed=5))
     file = tmp_path / "history.jsonl"
     played.history.write(file)
@@ -203,15 +236,16 @@ def test_the_certificates_follow_from_the_file(bench: Workbench, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("steps", "what"),
+    ("steps", "what", "news"),
     [
-        ("- hold: {id: w, write: {request: r1}, payload: at-release}", "leave with payload at-release"),
-        ("- hold: {id: w, write: {request: r1}, mechanism: sunspots}", "knows no mechanism 'sunspots'"),
-        ("- delay: {id: d, message: {type: written}, ms: {constant: 1}, mechanism: x}", "knows no mechanism 'x'"),
+        ("- hold: {id: w, write: {request: r1}, payload: at-release}", "leave with payload at-release", "bus"),
+        ("- hold: {id: w, write: {request: r1}, mechanism: sunspots}", "knows no mechanism 'sunspots'", "bus"),
+        ("- delay: {id: d, message: {type: written}, ms: {constant: 1}, mechanism: x}", "no mechanism 'x'", "bus"),
+        ("- duplicate: {id: u, notify: {request: r1}}", "do that to a notification: send a copy", "notify"),
     ],
 )
-def test_what_no_gate_here_can_do_is_refused_before_the_run(bench: Workbench, steps: str, what: str) -> None:
-    wanted = scenario.loads(HEAD.format(qos=0, transfer="push") + steps + "\n- submit: r1\n")
+def test_what_no_gate_here_can_do_is_refused_before_the_run(bench: Workbench, steps: str, what: str, news: str) -> None:
+    wanted = scenario.loads(HEAD.format(qos=0, transfer="push", news=news) + steps + "\n- submit: r1\n")
     with pytest.raises(UsageError, match=what):
         bench.play(Order(wanted, "ledger"))
 
@@ -227,7 +261,7 @@ def test_another_broker_by_its_address(bench: Workbench, tmp_path: Path) -> None
         with open_workbench(cluster, target("reference"), tmp_path) as there:
             for name in ("duplicate at QoS 1", "reorder of messages on one topic"):
                 case = CASES[name]
-                wanted = scenario.loads(HEAD.format(qos=case.qos, transfer=case.transfer) + case.steps)
+                wanted = case.scenario
                 verdict = there.play(Order(wanted, "ledger")).verdict
                 assert {each.state for each in verdict.injections} == {"confirmed"}
                 assert (verdict.verdict, verdict.label[:9]) == ("not-reproduced", case.label[:9]), verdict.why
@@ -267,7 +301,7 @@ def forward(found: history.History, kind: str) -> None:
 def test_what_a_gate_did_not_do_is_a_mismatch(
     bench: Workbench, name: str, tamper: Callable[[history.History, str], None], kind: str, what: str
 ) -> None:
-    wanted = scenario.loads(HEAD.format(qos=CASES[name].qos, transfer="push") + CASES[name].steps)
+    wanted = CASES[name].scenario
     played = bench.play(Order(wanted, "ledger")).history
     tamper(played, kind)
     certificates = certify(history.History(played.header, played.events))

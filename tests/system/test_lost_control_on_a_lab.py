@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from racelab import scenario
 from racelab.assembly import Order, Workbench
 from racelab.scenario import Scenario
+from racelab.shipped import shipped
 
 FIRST_TOKEN, LAST_SLOT = 0, 3
 
@@ -43,3 +45,17 @@ def test_a_lost_message_is_outlived_with_the_watchdog_alone(bench: Workbench, me
     assert bare.verdict == "reproduced", bare.why
     answered = {row["request"]: row["got"] for row in guarded.tokens}
     assert len(answered.get("r1", [0] * (stop + 1))) == stop + 1
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [("eager", "reproduced"), ("ledger", "prevented")])
+def test_a_late_notification_commits_another_attempt(bench: Workbench, policy: str, verdict: str) -> None:
+    """As the late message of the shipped scenario does, by the transport's own path."""
+    wanted = scenario.load(shipped("scenarios", "stale-notification-commits-retry.yaml"))
+    (held, *rest) = wanted.steps
+    assert isinstance(held, scenario.Hold)
+    steps = [msgspec.structs.replace(held, mechanism="congestion"), *rest]
+    lab = msgspec.structs.replace(wanted.lab, news="notify")
+    played = bench.play(Order(msgspec.structs.replace(wanted, lab=lab, steps=steps), policy)).verdict
+    assert played.verdict == verdict, played.why
+    gates = {each.id: (each.gate, each.state) for each in played.injections}
+    assert gates == {"n1": ("wire", "confirmed"), "w2": ("wire", "confirmed")}

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -21,12 +22,14 @@ from injectors.process import Instance
 from racelab.gates import INSTANCE_VARIABLE
 from racelab.lab.environment import environment
 from racelab.transport import ports
+from racelab.transport.messages import Message, encode
 from racelab.transport.metadata import data_port
 from racelab.transport.streams import read_exactly
 from racelab.transport.tcp_layout import (
     ACKNOWLEDGED_WRITE,
     HEADER,
     METADATA,
+    NOTIFY,
     STATUS,
     pack_handshake,
     read_handshake,
@@ -36,7 +39,6 @@ from racelab.transport.tcp_layout import (
 TABLE = yaml.safe_load((Path(__file__).parents[1] / "data" / "what-each-fault-does.yaml").read_text(encoding="utf-8"))
 ROWS: dict[str, Callable[[], dict[str, Any]]] = {}
 PROGRESS = {"MC_TCP_PROGRESS_TIMEOUT_SEC": "2"}
-NOTIFY = 2
 HALF = PAGE // 2
 
 
@@ -339,6 +341,26 @@ def notification_dropped() -> dict[str, Any]:
         code = own.writer("write_and_notify", segment=deaf.segment, source=0, address=own.base, size=PAGE)
         told = own.hub.call("target", "notified")
         return {"code": code, "landed": own.peek(0) == [0xA1], "notified": told}
+
+
+@row
+def notification_held() -> dict[str, Any]:
+    """A write of the same engine lands meanwhile; its status is asked for on a thread of its own."""
+    with rig() as own:
+        text = encode(Message(id="m", type="written", sender="w", to="t", request="r1", attempt=1, seq=1, hlc=1))
+        own.do("arm", hold="n", match={"type": "written"}, count=1)
+        own.writer("notify", segment=own.gate["segment"], texts=[text.decode()], own=True)
+        own.await_events("held", 1)
+        handles = own.writer("submit", segment=own.target, sources=[0], addresses=[own.base], sizes=[PAGE])
+        while own.peek(0) != [0xA1]:
+            pass
+        asked = own.hub.send("writer", "finish", handles=handles)
+        deadline = time.monotonic() + 1.0
+        while (left := deadline - time.monotonic()) > 0:
+            own.hub.pump(left)  # an answer would come within
+        told = asked in own.hub._replies
+        own.do("release", hold="n")
+        return {"landed": True, "told-meanwhile": told, "code": own.hub.collect(asked, "writer", "finish")[0]}
 
 
 class Deaf:

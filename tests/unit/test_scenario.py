@@ -196,6 +196,7 @@ steps:
         ("about: One", "expected: {eager: reproduced, ledger: preventd}\nabout: One", 2, "did you mean 'prevented'?"),
         ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
         ("write: {request: r1, layer: 0}", "write: {bytes: [9, 9]}", 6, "bytes is a range"),
+        ("  - submit: r1", "  - hold: {id: n, notify: {request: r1}}", 7, "needs 'lab: {news: notify}'"),
     ],
 )
 def test_one_mistake_is_one_message_at_its_line(old: str, new: str, line: int, what: str) -> None:
@@ -368,3 +369,13 @@ def test_reads_and_references_are_read_and_written_back() -> None:
 def test_what_cannot_be_asked_of_a_pull_is_said(was: str, now: str, problem: str) -> None:
     with pytest.raises(DocumentError, match=problem):
         scenario.loads(PULLED.replace(was, now))
+
+
+def test_a_notification_is_the_message_of_completed_writes() -> None:
+    text = GOOD.replace("write: {request: r1, layer: 0}", "notify: {request: r1, chunk: 1}")
+    read = scenario.loads("lab: {news: notify}\n" + text)
+    held = read.steps[0]
+    assert isinstance(held, Hold)
+    assert held.message == MessageMatch(type="written", request="r1", chunk=1)
+    assert read.notifies(held)
+    assert scenario.loads(scenario.dump(read)) == read
