@@ -121,6 +121,8 @@ class Claims:
 
     def _gap(self, life: Life, grant: Grant, writes: list[Write]) -> str | None:
         """Completions close a grant only if everything granted was posted; else more may come."""
+        if grant.opened.data["to"] == NIC and self._posts_no_more(grant):
+            return None
         size = grant.opened.data["bytes"]
         blocks = self._blocks.count(life.instance)
         posted = {write.layer for write in writes}
@@ -128,6 +130,16 @@ class Claims:
             missing = ", ".join(self._blocks.name(block) for block in range(blocks) if block not in posted)
             return f"no write of its {missing} was posted, and posting is not closed"
         return None
+
+    def _posts_no_more(self, grant: Grant) -> bool:
+        """Whether the attempt of a source page had ended when its grant was closed."""
+        opened, closed = grant.opened, grant.closed
+        return any(
+            (event.instance, event.request, event.attempt) == (opened.instance, opened.request, opened.attempt)
+            and closed is not None
+            and event.seq < closed.seq
+            for event in self.history.by_kind["attempt-ended"]
+        )
 
     def _acknowledgement(self, writes: list[Write], closed: Event) -> str | None:
         sent = self._sent.get(closed.data["by"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from racelab.steps import Armed, Step
+from racelab.steps import Armed, Step, WriteMatch
 
 if TYPE_CHECKING:
     from racelab.scenario import Lab
@@ -17,6 +17,10 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
         yield "streams", "each stream once"
     if lab.streams and lab.transfer == "pull":
         yield "streams", "a pull reads the model's own KV alone"
+    if lab.send == "layer-wise" and lab.transfer == "pull":
+        yield "send", "a pull reads a prompt when all of it is computed"
+    if lab.send == "layer-wise" and lab.prefill_token_limit is not None:
+        yield "send", "a placeholder is sent as a whole: no prefill-token-limit beside layer-wise sending"
     if lab.streams and lab.prefill_token_limit is not None:
         yield "streams", "a placeholder is of the model's own KV alone: no prefill-token-limit beside other streams"
 
@@ -24,6 +28,8 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
 def of_match(step: Step, lab: Lab) -> Iterator[str]:
     """What a match names that nothing in this lab has."""
     match = step.match if isinstance(step, Armed) else None
+    if getattr(match, "layer", None) is not None and not isinstance(match, WriteMatch) and lab.send != "layer-wise":
+        yield "only a lab with 'send: layer-wise' computes and reports layer by layer"
     stream = getattr(match, "stream", None)
     if stream is not None and stream not in ("kv", *lab.streams):
         yield f"there is no stream {stream!r} in this lab: it needs 'lab: {{streams: [{stream}]}}'"

@@ -72,6 +72,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     ranks: int = 1
     """tensor-parallel ranks of each instance: each has some of the heads of every layer, and writes them by itself"""
     chunk_tokens: int = 16
+    send: Literal["chunk-wise", "layer-wise"] = "chunk-wise"
+    """prefill writes a chunk when all of it is computed, or each layer of it as soon as that layer is"""
     request_timeout_ms: int | None = 10_000
     """how long a client waits; null: for ever"""
     drain_timeout_ms: int = 10_000

@@ -45,12 +45,13 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which control messages, by type and request; `chunk`, `rank` and `stream` for those that carry one."""
+    """Which control messages, by type and request; `chunk`, `layer`, `rank` and `stream` for those that carry one."""
 
     type: str
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
+    layer: int | None = None
     rank: int | None = None
     stream: str | None = None
 
@@ -63,6 +64,7 @@ class WorkMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
+    layer: int | None = None
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", tag_field="verb"):

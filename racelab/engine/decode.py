@@ -78,7 +78,7 @@ class Decode(Answering):
         self.registrations = LocalWork(recorder)
         """of transfers: done by a thread of their own, and no part of the stream"""
         self._zero_fill = ZeroFill(self.work, guards, pool)
-        self._shares = Shares(pool)
+        self._shares = Shares(pool, shape)
         self._tails = Tails(pool, guards, self._shares)
         self._slots = slots
         self._shape = shape
@@ -256,6 +256,7 @@ class Decode(Answering):
         chunks = range(first_chunk, -(-request.transferred // chunk_tokens))
         due = {(chunk, share): one for chunk in chunks for share, one in enumerate(self._shares.all)}
         request.chunks_missing = {handle for handle, share in due.items() if not share.is_companion}
+        request.closing = {handle for handle in due if handle[0] == chunks[-1] and handle[1] in self._shares.last}
         request.companions = Companions({handle: str(one.stream) for handle, one in due.items() if one.is_companion})
         request.handles = Handles(len(self._shares), set(due))
         request.news_due = len(request.chunks_missing)
@@ -334,9 +335,14 @@ class Decode(Answering):
             request.companions.note(handle, str(share.stream), ok=ok)
         else:
             request.note(handle, ok, final)
-        whole = request.news_due <= 0 or final
+        whole = request.news_due <= 0 or final or self._has_the_last(request)
         if not request.committed and (whole or not ok):
             self._conclude(request, message, whole)
+
+    def _has_the_last(self, request: Live) -> bool:
+        """Whether it has what is sent last, layer by layer: what was sent before has arrived before, as upstream
+        engines take it."""
+        return self._shape.send == "layer-wise" and request.closing.isdisjoint(request.chunks_missing)
 
     def _hear_failure(self, message: Message, handles: Handles) -> None:
         """One rank's writes failed: the end of the attempt's writes, if no guard minds."""

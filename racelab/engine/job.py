@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
 from racelab.engine.handles import Handle
+from racelab.engine.outgoing import Outgoing
 
 
 @dataclass
@@ -31,9 +32,9 @@ class Job:
     sources: list[Ticket] = field(default_factory=list)
     next_chunk: int = 0
     outstanding: dict[Handle, int] = field(default_factory=dict)
-    """writes without a completion, by chunk and rank"""
-    unfinished: dict[int, int] = field(default_factory=dict)
-    """writes without a successful completion, by source page"""
+    """writes without a completion, by chunk and share"""
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    """what the NIC still reads of its source pages"""
     failed: set[Handle] = field(default_factory=set)
     pulled: bool = False
     """decode reads the pages itself: nothing of them is posted"""
@@ -56,6 +57,11 @@ class Job:
     def is_of(self, request: str, attempt: int) -> bool:
         """Whether it is this attempt."""
         return (self.request, self.attempt) == (request, attempt)
+
+    @property
+    def source_pages(self) -> list[int]:
+        """The numbers of its source pages, in the order of the prompt."""
+        return [ticket.page for ticket in self.sources]
 
     @property
     def released(self) -> bool:

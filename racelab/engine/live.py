@@ -35,6 +35,8 @@ class Live:
     chunks_missing: set[Handle] = field(default_factory=set)
     """parts of its KV of which there is no news"""
     chunks_failed: set[Handle] = field(default_factory=set)
+    closing: set[Handle] = field(default_factory=set)
+    """those that are sent last"""
     companions: Companions = field(default_factory=Companions)
     news_due: int = 0
     """how many more reports of chunks are expected"""

@@ -1,6 +1,6 @@
 """What an instance does to its own memory, in the order in which it was asked for: as on a GPU's stream.
 
-    forward      compute keys and values (prefill: of a chunk; decode: of one token of everybody)
+    forward      compute keys and values (prefill: of a chunk, or of a layer of it; decode: of one token of everybody)
     zero-fill    clear pages that a request has just been given
     register     make a transfer known to whoever takes its news (decode: in a queue of its own)
 
@@ -38,6 +38,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None = None
     attempt: int | None = None
     chunk: int | None = None
+    layer: int | None = None
 
 
 @dataclass
@@ -74,6 +75,7 @@ class LocalWork:
         *,
         of: Sequence[tuple[str, int]],
         chunk: int | None = None,
+        layer: int | None = None,
         pages: Iterable[int] = (),
         left_behind: Evidence = _nothing,
     ) -> None:
@@ -84,7 +86,7 @@ class LocalWork:
         if not self._queue and not self._rules:
             run()
             return
-        work, hold = self._chosen(op, of, chunk)
+        work, hold = self._chosen(op, of, chunk, layer)
         if hold is None and not self._queue:
             run()
             return
@@ -95,9 +97,12 @@ class LocalWork:
         if item.held:
             self._record("work-held", item)
 
-    def _chosen(self, op: str, of: Sequence[tuple[str, int]], chunk: int | None) -> tuple[Work, str | None]:
+    def _chosen(
+        self, op: str, of: Sequence[tuple[str, int]], chunk: int | None, layer: int | None
+    ) -> tuple[Work, str | None]:
         """The work under the name of the first request for which a hold wants it, and that hold."""
-        works = [Work(on=self._recorder.instance, op=op, request=r, attempt=a, chunk=chunk) for r, a in of]
+        about: dict[str, Any] = {"on": self._recorder.instance, "op": op, "chunk": chunk, "layer": layer}
+        works = [Work(request=request, attempt=attempt, **about) for request, attempt in of]
         for work in works:
             hold = self._rules.choose(work)
             if hold is not None:
@@ -156,7 +161,7 @@ class LocalWork:
 
     def _record(self, kind: str, item: _Item, **data: Any) -> None:
         work = item.work
-        about = {"chunk": work.chunk} if work.chunk is not None else {}
+        about = {key: value for key, value in (("chunk", work.chunk), ("layer", work.layer)) if value is not None}
         self._recorder.record(
             kind, work.request, work.attempt, hold=item.hold, what=item.what, op=work.op, **about, **data
         )

@@ -28,6 +28,7 @@ class Mail:
         attempt: int,
         *,
         chunk: int | None = None,
+        layer: int | None = None,
         rank: int | None = None,
         stream: str | None = None,
         transfer: str | None = None,
@@ -39,6 +40,7 @@ class Mail:
         self._count += 1
         identity = f"{self._recorder.instance}-{self._recorder.incarnation}-{self._count}"
         about: dict[str, Any] = {"chunk": chunk} if chunk is not None else {}
+        about |= {"layer": layer} if layer is not None else {}
         about |= {"rank": rank} if rank is not None else {}
         about |= {"stream": stream} if stream is not None else {}
         about |= {"transfer": transfer} if transfer is not None else {}
@@ -53,6 +55,7 @@ class Mail:
             request=request,
             attempt=attempt,
             chunk=chunk,
+            layer=layer,
             rank=rank,
             stream=stream,
             transfer=transfer,
@@ -68,6 +71,8 @@ class Mail:
         about: dict[str, Any] = {"from": message.sender}
         if message.chunk is not None:
             about["chunk"] = message.chunk
+        if message.layer is not None:
+            about["layer"] = message.layer
         if message.rank is not None:
             about["rank"] = message.rank
         if message.stream is not None:

@@ -14,7 +14,7 @@ completion, so a release during a transfer drains like on decode.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from racelab.engine.clock import VirtualClock
@@ -69,7 +69,7 @@ class Prefill:
         self._guards = guards
         self._clock = clock
         self._pool = pool
-        self._shares = Shares(pool)
+        self._shares = Shares(pool, shape)
         self._model = model
         self._mail = mail
         self._transport = transport
@@ -170,10 +170,12 @@ class Prefill:
 
     def _note_write_done(self, job: Job, page: int, ok: bool, batch: str) -> None:
         """A source page is free of the NIC once the writes of all its blocks have succeeded."""
-        job.unfinished[page] -= 1 if ok else 0
-        if job.unfinished[page] == 0:
-            source = next(ticket for ticket in job.sources if ticket.page == page)
-            self.ledger.close(source, "completions", batch)
+        if ok and job.outgoing.succeed(page, batch):
+            self._close_source(job, page, batch)
+
+    def _close_source(self, job: Job, page: int, batch: str) -> None:
+        source = next(ticket for ticket in job.sources if ticket.page == page)
+        self.ledger.close(source, "completions", batch)
 
     # -- one attempt
 
@@ -252,60 +254,72 @@ class Prefill:
         if job.released or start >= job.transferred:
             return
         end = min(start + self._shape.chunk_tokens, job.transferred)
-        self._forward(job, start, end)
-        self._send(job, job.next_chunk, start, end)
+        layers = self._model.fill_by_layer(job.prompt[start:end], start, self._pool.cache, job.source_pages)
+        for stage in self._shares.stages:
+            self._forward(job, start, end, stage, layers)
+            self._send(job, job.next_chunk, start, end, stage)
         job.next_chunk += 1
         if end < job.transferred:
             self._schedule(job)
         elif job.pulled:
             self.work.behind(lambda: None if job.released else self.sources.pin(job))
 
-    def _forward(self, job: Job, start: int, end: int) -> None:
-        """The keys and values of one chunk, in the order of the stream."""
-        pages = [ticket.page for ticket in job.sources]
+    def _forward(self, job: Job, start: int, end: int, stage: list[int], layers: Iterator[object]) -> None:
+        """The keys and values of one chunk, or of one layer of it, in the order of the stream."""
+        pages = job.source_pages
+        shares = [self._shares.all[number] for number in stage]
+        blocks = {block for share in shares for block in share.blocks}
+        layer = shares[0].layer
         first, last = start // self._shape.page_tokens, -(-end // self._shape.page_tokens)
 
         def computed() -> dict[str, object]:
             rows = self._pool.fingerprints(job.sources[:last], job.transferred)
-            return {"fingerprints": [row for row in rows if row[0] in pages[first:last]]}
+            return {"fingerprints": [row for row in rows if row[0] in pages[first:last] and row[2] in blocks]}
 
         self.work.add(
             "forward",
-            lambda: self._model.fill(job.prompt[start:end], start, self._pool.cache, pages),
+            lambda: _advance(layers, by_one=layer is not None),
             of=[(job.request, job.attempt)],
             chunk=job.next_chunk,
+            layer=layer,
             pages=pages[first:last],
             left_behind=computed,
         )
 
-    def _send(self, job: Job, chunk: int, start: int, end: int) -> None:
+    def _send(self, job: Job, chunk: int, start: int, end: int, stage: list[int]) -> None:
         """Post a chunk; not before its forward has run, if a guard says so."""
         if self.work.stopped and self._guards.refuse(
             PostUncomputed(job.request, job.attempt, None, None, "posted", chunk=chunk)
         ):
-            self.work.behind(lambda: None if job.released else self._post(job, chunk, start, end))
+            self.work.behind(lambda: None if job.released else self._post(job, chunk, start, end, stage))
         else:
-            self._post(job, chunk, start, end)
+            self._post(job, chunk, start, end, stage)
 
-    def _post(self, job: Job, chunk: int, start: int, end: int) -> None:
-        """Write a chunk's pages, less those that decode has: they were computed for what follows them."""
-        job.posted_tokens = end
+    def _post(self, job: Job, chunk: int, start: int, end: int, stage: list[int]) -> None:
+        """Write a chunk's pages, or a layer of them, less those that decode has: they were computed for what follows
+        them."""
+        is_last = stage is self._shares.stages[-1]
+        if is_last:
+            job.posted_tokens = end
         first = max(start // self._shape.page_tokens, job.first_page)
         last = (end - 1) // self._shape.page_tokens
         if first > last:
             return
-        blocks = range(len(self._pool.blocks))
-        for index in range(first, last + 1):
-            self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
-            job.unfinished[job.sources[index].page] = len(blocks)
         places = range(first, last + 1)
-        for number, share in enumerate(self._shares.all):
+        for index in places:
+            page = job.sources[index].page
+            if page not in job.outgoing:
+                self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
+                job.outgoing.begin(page, len(self._pool.blocks))
+            job.outgoing.post(page, sum(len(self._shares.all[number].blocks) for number in stage))
+        for number in stage:
+            share = self._shares.all[number]
             writes = [self._write(job, chunk, index, block) for index in places for block in share.blocks]
             job.outstanding[chunk, number] = len(writes)
             for write in writes:
                 self._by_write[write.identity.write] = job
             self._transport.post(job.segment, writes)
-        if job.slot is not None and end == job.transferred:
+        if job.slot is not None and end == job.transferred and is_last:
             self._post_metadata(job, chunk)
         if job.aborted and not job.unposted:
             self._release(job, "abort")
@@ -314,7 +328,7 @@ class Prefill:
         """The first token, as a part of the last chunk."""
         assert self._metadata is not None
         write = self._metadata.write(job, chunk, self._next_write())
-        job.outstanding[chunk, self._shares.first_own] += 1
+        job.outstanding[chunk, self._shares.of_metadata] += 1
         self._by_write[write.identity.write] = job
         self._transport.post(job.segment, [write])
 
@@ -425,6 +439,8 @@ class Prefill:
         if job in self._waiting:
             self._waiting.remove(job)
         self._recorder.record("attempt-ended", job.request, job.attempt, why=why, by=by)
+        for page, batch in job.outgoing.stop().items():
+            self._close_source(job, page, batch)
         for source in job.sources:
             self.ledger.release(source, why)
         self._admit()
@@ -445,3 +461,10 @@ class Prefill:
             "local work": self.work.waiting,
             "grants": self.ledger.outstanding,
         }
+
+
+def _advance(layers: Iterator[object], *, by_one: bool) -> None:
+    """Compute the next layer, or all of them."""
+    for _ in layers:
+        if by_one:
+            return

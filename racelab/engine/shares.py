@@ -1,7 +1,7 @@
 """What of a chunk is posted and reported together: a share, some of the memory blocks of its pages.
 
-One share if a lab asks for nothing else. Each tensor-parallel rank has its own; so has each stream that travels
-beside the model's own KV (racelab.engine.streams).
+One share if a lab asks for nothing else. Each tensor-parallel rank has its own; so has each stream that travels beside
+the model's own KV (racelab.engine.streams), and each layer where layers are sent as they are computed (lab `send`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from racelab.engine.pool import KV, PagePool
+from racelab.scenario import Lab
 from racelab.transport.lanes import WriteIdentity
 from racelab.transport.messages import Message
 
@@ -17,13 +18,15 @@ class Share(NamedTuple):
     """Its blocks, and by what writes and messages name it: nothing where there is one alone."""
 
     blocks: tuple[int, ...]
+    layer: int | None
     rank: int | None
     stream: str | None
 
     @property
     def names(self) -> dict[str, Any]:
         """As a message says it."""
-        return {key: value for key, value in (("rank", self.rank), ("stream", self.stream)) if value is not None}
+        named = {"layer": self.layer, "rank": self.rank, "stream": self.stream}
+        return {key: value for key, value in named.items() if value is not None}
 
     @property
     def is_companion(self) -> bool:
@@ -32,24 +35,34 @@ class Share(NamedTuple):
 
 
 class Shares:
-    """All that a pool's pages have, numbered in the order in which they are posted: the model's own KV last, so that
-    what it needs has mostly arrived before it."""
+    """All that a pool's pages have, numbered in the order in which they are posted: layers as they are computed, and
+    of each the model's own KV last, so that what it needs has mostly arrived before it."""
 
-    def __init__(self, pool: PagePool) -> None:
-        blocks: dict[tuple[int | None, str | None], list[int]] = {}
+    def __init__(self, pool: PagePool, lab: Lab) -> None:
+        self._layer_wise = lab.send == "layer-wise"
+        blocks: dict[tuple[int | None, int | None, str | None], list[int]] = {}
         for number, block in enumerate(pool.blocks):
+            layer = block.layer if self._layer_wise else None
             rank = block.rank if pool.ranks > 1 else None
             stream = block.stream if len(pool.streams) > 1 else None
-            blocks.setdefault((rank, stream), []).append(number)
+            blocks.setdefault((layer, rank, stream), []).append(number)
         shares = [Share(tuple(numbers), *names) for names, numbers in blocks.items()]
-        self.all = sorted(shares, key=lambda share: not share.is_companion)
-        self.first_own = sum(share.is_companion for share in shares)
-        """the first share of the model's own KV, with which metadata goes"""
-        self._by_name = {(share.rank, share.stream): number for number, share in enumerate(self.all)}
+        self.all = sorted(shares, key=lambda share: (share.layer or 0, not share.is_companion))
+        self._by_name = {share[1:]: number for number, share in enumerate(self.all)}
+        layers = pool.layers if self._layer_wise else 1
+        self.stages = [
+            [number for number, share in enumerate(self.all) if (share.layer or 0) == layer] for layer in range(layers)
+        ]
+        """shares that are posted together, in order: what was computed since those before"""
+        self.last = {number for number in self.stages[-1] if not self.all[number].is_companion}
+        """those of the model's own KV with which a chunk is posted to its end"""
+        self.of_metadata = min(self.last)
+        """with which metadata goes"""
 
     def of(self, named: WriteIdentity | Message) -> int:
         """The number of the share to which a write or a message belongs."""
-        return self._by_name.get((named.rank, named.stream), self.first_own)  # metadata has no name
+        layer = named.layer if self._layer_wise else None
+        return self._by_name.get((layer, named.rank, named.stream), self.of_metadata)  # metadata has no name
 
     def __len__(self) -> int:
         return len(self.all)

@@ -15,7 +15,8 @@ which what is stored means nothing. Scales here are powers of two, so that what 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -73,7 +74,12 @@ class Transformer:
 
     def fill(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> None:
         """Write the keys and values of `tokens` and compute nothing else: what prefill is for."""
-        self._run(tokens, start, kv, pages, answer=False)
+        for _ in self.fill_by_layer(tokens, start, kv, pages):
+            pass
+
+    def fill_by_layer(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> Iterator[object]:
+        """The same, one layer each time that it is asked for the next."""
+        return islice(self._run(tokens, start, kv, pages), len(self.layers))
 
     def forward(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> torch.Tensor:
         """Run `tokens` at positions `start`... over the request's `pages` of `kv`.
@@ -86,12 +92,13 @@ class Transformer:
         Returns:
             logits of the last token, [VOCABULARY].
         """
-        logits = self._run(tokens, start, kv, pages, answer=True)
+        *_, logits = self._run(tokens, start, kv, pages)
         assert logits is not None
         return logits
 
     @torch.inference_mode()
-    def _run(self, tokens: list[int], start: int, kv: Cache, pages: list[int], *, answer: bool) -> torch.Tensor | None:
+    def _run(self, tokens: list[int], start: int, kv: Cache, pages: list[int]) -> Iterator[torch.Tensor | None]:
+        """Yields once the keys and values of each layer are written; in the end the logits."""
         count, end = len(tokens), start + len(tokens)
         hidden = self.embedding[tokens] + self.positions[start:end]
         index = torch.tensor(pages)
@@ -99,14 +106,13 @@ class Transformer:
         for layer, cache in zip(self.layers, kv, strict=True):
             fresh = (_norm(hidden) @ layer.query_key_value).view(count, 3, HEADS, HEAD_DIM)
             _store(cache, pages, start, fresh[:, 1:])
-            if layer is self.layers[-1] and not answer:
-                return None
+            yield None
             keys, values = _load(cache, index)[:end].permute(1, 2, 0, 3)
             scores = torch.bmm(fresh[:, 0].transpose(0, 1), keys.transpose(1, 2))
             attended = torch.bmm((scores if mask is None else scores + mask).softmax(-1), values)
             hidden = hidden + attended.transpose(0, 1).reshape(count, -1) @ layer.output
             hidden = hidden + functional.silu(_norm(hidden) @ layer.up) @ layer.down
-        return _norm(hidden[-1]) @ self.unembedding
+        yield _norm(hidden[-1]) @ self.unembedding
 
 
 def _load(cache: torch.Tensor | Scaled, index: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,8 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
     request: str
     attempt: int
     chunk: int | None = None
+    layer: int | None = None
+    """of `written`: which layer of the chunk, where layers are sent one by one"""
     rank: int | None = None
     """of `written`: whose writes, where prefill has several ranks"""
     stream: str | None = None

@@ -47,3 +47,37 @@ def test_streams_are_read_and_written_back() -> None:
 def test_what_cannot_be_asked_of_a_lab_is_said(was: str, now: str, problem: str) -> None:
     with pytest.raises(DocumentError, match=problem):
         scenario.loads(SCALED.replace(was, now))
+
+
+LAYERED = """
+scenario: layered
+about: a layer is late
+lab: {send: layer-wise}
+requests:
+  r1: {prompt-tokens: 13}
+steps:
+- hold:
+    id: f1
+    work: {on: prefill, op: forward, layer: 1}
+- hold:
+    id: n1
+    message: {type: written, layer: 0}
+- submit: r1
+- release: f1
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "problem"),
+    [
+        ("layer-wise}", "layers}", "send"),
+        ("{send: layer-wise}", "{}", "only a lab with 'send: layer-wise' computes and reports layer by layer"),
+        ("layer-wise}", "layer-wise, transfer: pull}", "a pull reads a prompt when all of it is computed"),
+        ("layer-wise}", "layer-wise, prefill-token-limit: 9}", "a placeholder is sent as a whole"),
+    ],
+)
+def test_what_cannot_be_asked_of_layers_is_said(was: str, now: str, problem: str) -> None:
+    made = scenario.loads(LAYERED)
+    assert scenario.loads(scenario.dump(made)) == made
+    with pytest.raises(DocumentError, match=problem):
+        scenario.loads(LAYERED.replace(was, now))

@@ -74,7 +74,10 @@ class CommitWhenWhole(Guard):
     name = "commit-when-whole"
     protects = "integrity"
     race_classes = ("partial-success",)
-    stands_for = "failed block ids reported to the scheduler (vLLM), component sets compared with what is due (SGLang)"
+    stands_for = (
+        "failed block ids reported to the scheduler (vLLM), component sets compared with what is due (SGLang), the end "
+        "of every layer's transfer awaited and not that of the last layer alone (vLLM Ascend)"
+    )
     judges = (CommitTransfer,)
 
     def objection(self, question: Question) -> str | None:
