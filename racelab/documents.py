@@ -37,6 +37,16 @@ class Document:
             place = place[:-1]
         return self._lines.get(place, 1)
 
+    def at(self, *place: str | int) -> Any:
+        """What stands at `place`, or None."""
+        data = self.data
+        for key in place:
+            try:
+                data = data[key]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return data
+
     def problem(self, what: str, *place: str | int) -> None:
         """Note a problem at `place`; `finish` raises them all together."""
         self.problems.append(Problem(what, self.line(*place)))

@@ -8,7 +8,6 @@ steps that come several times (racelab.repeats).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -290,6 +289,13 @@ def _steps(document: documents.Document, data: Any) -> list[Placed]:
     return [_step(document, item, place) for item, place in repeats.steps(document, data)]
 
 
+def _words(data: Any) -> set[str]:
+    """Every word in a step that cannot be read: perhaps the request or the hold that a later one speaks of."""
+    if isinstance(data, dict | list):
+        return {word for item in (data.values() if isinstance(data, dict) else data) for word in _words(item)}
+    return {data} if isinstance(data, str) else set()
+
+
 def _step(document: documents.Document, item: Any, place: documents.Place) -> Placed:
     if not isinstance(item, dict) or len(item) != 1:
         document.problem(f"a step is a mapping with one verb of {', '.join([*VERBS, repeats.REPEAT])}", *place)
@@ -337,9 +343,12 @@ def _check(
 ) -> None:
     """Names that dangle and sizes that cannot be."""
     holds: dict[str, Armed] = {}
+    submitted: set[str] = set()
+    unread: set[str] = set()
     condition = Condition()
     for step, place in steps:
         if step is None:
+            unread |= _words(document.at(*place))
             continue
         wrong = document.is_wrong(*place)  # what follows from that is not said as well
         for problem in of_processes(step, condition):
@@ -347,6 +356,10 @@ def _check(
         for name in _requests_named(step):
             if name not in requests and "requests" in data:
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
+        if isinstance(step, Submit):
+            submitted.add(step.request)
+        elif isinstance(step, Abort | Await | Expect) and step.request in requests.keys() - submitted - unread:
+            document.problem(f"{step.request} is not submitted before this step", *place)
         pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
         if pulls and lab is not None and lab.transfer != "pull":
             document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
@@ -359,7 +372,7 @@ def _check(
                 document.problem(f"hold {step.id!r} is armed twice", *place)
             holds[step.id] = step
         named = getattr(step, "hold", None)
-        if named is not None and named not in holds:
+        if named is not None and named not in holds and named not in unread:
             document.problem(f"no hold {named!r} before this step", *place)
         for problem in problems(step, holds.get(named or "")) if not wrong else ():
             document.problem(problem, *place)
@@ -402,28 +415,8 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             if asked:
                 document.problem(f"{key} is for labs that push", "lab", key)
     for name, request in requests.items():
-        for problem in _problems_of(request, lab):
+        for problem in request_problems.of_sizes(request, lab, pages_needed(lab, request)):
             document.problem(problem, "requests", name)
-
-
-def _problems_of(request: Request, lab: Lab) -> Iterator[str]:
-    """Sizes of a request that cannot be."""
-    sizes = {"prompt-tokens": request.prompt_tokens, "new-tokens": request.new_tokens}
-    short = request.prompt_tokens < 2 or request.new_tokens < 1
-    if short:
-        given = ", ".join(f"{name} {value}" for name, value in sizes.items() if value < 2 - (name != "prompt-tokens"))
-        yield f"a request needs a prompt of 2 tokens and 1 new token at least, not {given}"
-    if (request.prefix is None) != (request.prefix_tokens == 0):
-        yield "'prefix' and 'prefix-tokens' go together"
-    elif not short and not 0 <= request.prefix_tokens < request.prompt_tokens:
-        yield "prefix-tokens must leave at least 1 token of the prompt's own"
-    if request.timeout_ms is not None and request.timeout_ms < 1:
-        yield "timeout-ms must be at least 1"
-    if request.stop_at is not None and not 0 <= request.stop_at < max(request.new_tokens, 1):
-        yield "stop-at is the index of one of the new tokens, from 0 on"
-    pools = min(lab.decode_pages, lab.prefill_pages)
-    if not short and lab.page_tokens > 0 and pages_needed(lab, request) > pools:
-        yield f"needs {pages_needed(lab, request)} pages, more than a pool has ({pools})"
 
 
 def _requests_named(step: Step) -> list[str]:
@@ -435,7 +428,7 @@ def _requests_named(step: Step) -> list[str]:
 
 def pages_needed(lab: Lab, request: Request) -> int:
     """Pages that a request fills on decode: its prompt and the tokens that decode appends."""
-    return -(-(request.prompt_tokens + request.new_tokens) // lab.page_tokens)
+    return -(-(request.prompt_tokens + request.new_tokens) // max(lab.page_tokens, 1))
 
 
 def dump(scenario: Scenario) -> str:

@@ -246,8 +246,10 @@ class Conductor:
         """A client gives up: at whoever has its request, or where the step says."""
         has = self.router.has(step.request) if self.router is not None else "decode"
         asked = {"prefill": ("prefill",), "decode": (has,), "both": ("prefill", "decode")}[step.at]
+        before = len(self.witness.of("abort-ignored"))
         taken = [self.crew.ask(name, "abort", name=step.request) for name in asked]
-        return Outcome("met", f"{' and '.join(asked)} took the abort" if all(taken) else WAITS)
+        ignored = "".join(f"; {event.instance} ignores it" for event in self.witness.of("abort-ignored")[before:])
+        return Outcome("met", f"{' and '.join(asked)} took the abort{ignored}" if all(taken) else WAITS)
 
     def _advance(self, ms: int) -> Outcome:
         if self.router is not None:

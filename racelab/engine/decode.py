@@ -178,9 +178,13 @@ class Decode(Answering):
         return None
 
     def abort(self, name: str) -> None:
-        """The client gives up; harmless if the request has ended."""
-        request = self._requests[name]
-        if request.ended is None:
+        """The client gives up; harmless if the request has ended, or never came."""
+        request = self._requests.get(name)
+        if request is None:
+            self._recorder.record("abort-ignored", name, None, why="no such request here")
+        elif request.ended is not None:
+            self._recorder.record("abort-ignored", name, request.attempt, why="it is over here")
+        else:
             self._end(request, "aborted")
 
     def _time_out(self, request: Live) -> None:

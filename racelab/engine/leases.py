@@ -72,10 +72,16 @@ class Sources:
         return job
 
     def abort(self, name: str) -> None:
-        """The client gives up before it has its reference; harmless after that."""
-        for job in self._jobs.values():
-            if job.request == name and not job.referenced and not job.released:
-                self._give_up(job, "aborted")
+        """The client gives up before it has its reference. After that its request is decode's, and nothing here ends
+        but by the lease or on decode's word."""
+        job = next((job for job in reversed(self._jobs.values()) if job.request == name), None)
+        if job is None:
+            self._recorder.record("abort-ignored", name, None, why="no such request here")
+        elif job.released or job.referenced:
+            why = "it is over here" if job.released else "its client has the reference: it is for decode to end it"
+            self._recorder.record("abort-ignored", name, job.attempt, why=why)
+        else:
+            self._give_up(job, "aborted")
 
     def _give_up(self, job: Job, kind: str, **data: int) -> None:
         self._recorder.record(kind, job.request, job.attempt, **data)

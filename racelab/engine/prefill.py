@@ -113,8 +113,11 @@ class Prefill:
         if self._shape.transfer == "pull":
             self.sources.abort(name)
             return
-        for job in [job for job in self._rooms if job.request == name and not job.released]:
+        given_up = [job for job in self._rooms if job.request == name and not job.released]
+        for job in given_up:
             self._give_up(job, "aborted by the router")
+        if not given_up:
+            self._recorder.record("abort-ignored", name, None, why="nothing of it is under way here")
 
     # -- what arrives
 

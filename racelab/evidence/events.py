@@ -111,6 +111,7 @@ KINDS: dict[str, Kind] = {
     "finished": Kind("the request answered", ("tokens",)),
     "timed-out": Kind("the request's time ran out", ("waited_ms",)),
     "aborted": Kind("the client gave up", ()),
+    "abort-ignored": Kind("a client or a router gave the request up here, and it had no effect", ("why",)),
     "failed": Kind("the transfer failed and said so", ("why",)),
     "attempt-ended": Kind("prefill is done with an attempt, on the word of message `by` if there is one", ("why",)),
     "referenced": Kind("the prompt is computed: the client is given a reference to its pages", ("reference",)),

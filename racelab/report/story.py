@@ -33,6 +33,7 @@ _STYLES = {
     "blocked": "bold cyan",
     "timed-out": "yellow",
     "aborted": "yellow",
+    "abort-ignored": "yellow",
     "failed": "yellow",
     "held": "magenta",
     "landed": "magenta",

@@ -226,6 +226,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "finished": lambda e, d: f"{who(e)} answers {shown(d.get('tokens'))}",
     "timed-out": lambda e, d: f"{who(e)} timed out after {d.get('waited_ms', 0):,} ms",
     "aborted": lambda e, d: f"the client gave up on {who(e)}",
+    "abort-ignored": lambda e, d: f"ignores the abort of {who(e)}: {d.get('why')}",
     "failed": lambda e, d: f"{who(e)} failed: {d.get('why')}",
     "attempt-ended": lambda e, d: f"is done with {who(e)}: {d.get('why')}",
     "posted": lambda e, d: f"posts {_access(e)}, {_share(d)}, {size(d['bytes'])}",

@@ -192,6 +192,8 @@ steps:
         ("event: held, hold: w1", "event: held", 8, "await held names its hold"),
         ("event: held, hold: w1", "event: held, hold: w1, count: 2, request: r1", 8, "leave request and count out"),
         ("event: held, hold: w1", "event: finished, hold: w1", 8, "an event 'finished' is of no hold"),
+        ("  - submit: r1", "  - abort: r1\n  - submit: r1", 7, "r1 is not submitted before this step"),
+        ("event: held, hold: w1", "event: finished, request: r2", 8, "no request 'r2' under requests"),
         ("about: One", "lab: {control-qos: 2}\nabout: One", 2, "control-qos: 2 is not one of 0, 1"),
         ("about: One", "expected: {eager: reproduced, ledger: preventd}\nabout: One", 2, "did you mean 'prevented'?"),
         ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
@@ -219,7 +221,7 @@ steps:
   - hold: {id: w1, wirte: {request: r1}}
   - submit: r1
   - submit: r3
-  - await: {event: finisht, request: r2}
+  - await: {event: finisht, request: r1}
   - release: w1
 victim: r9
 """
@@ -236,6 +238,15 @@ victim: r9
         (11, "no request 'r3' under requests; known here: r1, r2"),
         (12, "no event has the kind 'finisht'; did you mean 'finished'?"),
         (14, "no request 'r9' under requests"),
+    ]
+
+
+def test_what_depends_on_a_step_that_cannot_be_read_is_no_second_problem() -> None:
+    text = GOOD.replace("- hold:", "- hodl:").replace("- submit:", "- sumbit:").replace("hold: w1}", "hold: w9}")
+    assert problems(text) == [
+        (6, "unknown step 'hodl'; did you mean 'hold'?"),
+        (7, "unknown step 'sumbit'; did you mean 'submit'?"),
+        (8, "no hold 'w9' before this step"),
     ]
 
 
@@ -301,7 +312,7 @@ def test_any_scenario_dumps_and_loads_equal(
         about=about,
         lab=lab,
         requests={"r1": Request(), "r2": Request(salt="s", prefix="p", prefix_tokens=7)},
-        steps=[first, *rest],
+        steps=[first, Submit(request="r1"), Submit(request="r2"), *rest],
     )
     assert scenario.loads(scenario.dump(made)) == made
     assert msgspec.json.decode(msgspec.json.encode(made), type=Scenario) == made

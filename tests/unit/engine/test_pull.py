@@ -176,3 +176,33 @@ def test_a_client_can_give_up_while_prefill_has_no_pages() -> None:
     assert kinds(made, "r2", "prefill")[-2:] == ["aborted", "attempt-ended"]
     assert "timed-out" in kinds(made, "r3", "prefill")
     assert outcomes(made.history()) == ALL_HELD
+
+
+def test_an_abort_that_has_no_effect_says_so_and_why() -> None:
+    made = duet()
+    made.prefill.abort("r1")
+    made.submit("r1")
+    made.play()
+    made.prefill.abort("r1")
+    made.decode.abort("r1")
+    made.decode.abort("r3")
+    ignored = [(event.instance, event.attempt, event.data["why"]) for event in of(made, "abort-ignored", "r1")]
+    assert ignored == [
+        ("prefill", None, "no such request here"),
+        ("prefill", 1, "it is over here"),
+        ("decode", 1, "it is over here"),
+    ]
+    assert of(made, "abort-ignored", "r3")[0].data["why"] == "no such request here"
+    assert outcomes(made.history()) == ALL_HELD
+
+
+def test_a_client_that_has_its_reference_cannot_give_up_at_prefill() -> None:
+    made = duet()
+    made.reads.held = True
+    made.submit("r1")
+    made.play()
+    made.prefill.abort("r1")
+    assert of(made, "abort-ignored", "r1")[0].data["why"] == "its client has the reference: it is for decode to end it"
+    made.reads.held = False
+    made.play()
+    assert "finished" in kinds(made, "r1", "decode")
