@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import yaml
 
-from racelab import documents, lab_problems, repeats
+from racelab import documents, lab_problems, repeats, request_problems
 from racelab.errors import DocumentError
 from racelab.process_steps import Condition
 from racelab.races import RACES
