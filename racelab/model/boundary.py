@@ -23,18 +23,8 @@ from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FOR
 
 ASIDE = frozenset(
     {
-        *(
-            "run-started",
-            "phase",
-            "step",
-            "step-done",
-            "blocked",
-            "halted",
-            "offered",
-            "abort-ignored",
-            "gave-up",
-            "died",
-        ),
+        *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
+        *("offered", "abort-ignored"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),
