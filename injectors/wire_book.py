@@ -159,7 +159,9 @@ class Book:
         """These writes are about to come; the rules that want them are settled now, in this order."""
         with self._lock:
             for identity in writes:
-                announced = Announced(identity, self._lanes.choose(identity))
+                hold = self._lanes.choose(identity)
+                whole = hold is not None and self._lanes.takes_batches(hold)
+                announced = Announced(identity, hold, batch=whole)
                 self._announced[identity.op, identity.peer_address, identity.bytes].append(announced)
 
     def arrive(self, address: int, size: int, op: str = "write") -> Announced | None:

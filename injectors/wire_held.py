@@ -25,13 +25,14 @@ Lose = Callable[[bool], None]
 
 
 class Announced:
-    """A write that was announced, and the hold that wants it, if one does."""
+    """A write that was announced, and the hold that wants it, if one does, alone or with its `batch`."""
 
-    __slots__ = ("hold", "identity")
+    __slots__ = ("batch", "hold", "identity")
 
-    def __init__(self, identity: WriteIdentity, hold: str | None) -> None:
+    def __init__(self, identity: WriteIdentity, hold: str | None, *, batch: bool = False) -> None:
         self.identity = identity
         self.hold = hold
+        self.batch = batch
 
     def record(self, recorder: Recorder, kind: str, hold: str | None, **data: Any) -> Event:
         """Record what happened to this write."""
@@ -50,6 +51,7 @@ class Announced:
             layer=identity.layer,
             chunk=identity.chunk,
             **({"op": "read", "peer_address": identity.peer_address} if identity.op == "read" else {}),
+            **(identity.together if self.batch else {}),
             **data,
         )
 
@@ -138,8 +140,16 @@ class Hold:
     def answer(self, held: Held, tell: Callable[[], None]) -> None:
         """Tell the writers that they succeeded, when the last of them is here."""
         self._tells.append((held, tell))
-        if len(self._tells) < self.count:
+        if not self._is_full():
             return
         for answered, tell_now in self._tells:
             answered.answered = True
             tell_now()
+
+    def _is_full(self) -> bool:
+        """Whether all that was asked for is here: so many writes, or all of so many batches."""
+        here = [held.announced for held, _ in self._tells]
+        if not here[0].batch:
+            return len(here) >= self.count
+        sizes = {announced.identity.batch: announced.identity.batch_writes for announced in here}
+        return len(sizes) >= self.count and len(here) >= sum(sizes.values())

@@ -275,6 +275,11 @@ READ = "read"
 NOTIFY = "notify"
 """The key for notifications, which are messages of type NEWS."""
 
+BATCH = "batch"
+"""The key for whole batches: their match has `batch` true."""
+
+_SPECIAL = (READ, NOTIFY, BATCH)
+
 NEWS = "written"
 """What prefill says of writes that have completed."""
 
@@ -317,10 +322,13 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
         if READ in value:
             reads = document.build(WriteMatch, value[READ], *place, READ)
             nested["write"] = msgspec.structs.replace(reads, op=READ) if reads is not None else None
+        if BATCH in value:
+            whole = document.build(WriteMatch, value[BATCH], *place, BATCH)
+            nested["write"] = msgspec.structs.replace(whole, batch=True) if whole is not None else None
         if NOTIFY in value:
             nested["message"] = _notifications(document, value[NOTIFY], place)
-        value = {key: item for key, item in value.items() if key not in nested and key not in (READ, NOTIFY)}
-    more = (READ, NOTIFY) if issubclass(kind, Armed) else ()
+        value = {key: item for key, item in value.items() if key not in nested and key not in _SPECIAL}
+    more = _SPECIAL if issubclass(kind, Armed) else ()
     step = document.build(kind, value, *place, partial=True, more=more)
     return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
 
@@ -448,6 +456,8 @@ def _dump_step(step: Step) -> dict[str, Any]:
             value[key] = _without_defaults(getattr(step, key))
     if isinstance(step, Armed) and step.reads:
         value[READ] = {key: item for key, item in value.pop("write").items() if key != "op"}
+    if isinstance(step, Armed) and step.batches:
+        value[BATCH] = {key: item for key, item in value.pop("write").items() if key != BATCH}
     return {verb(step): value if len(value) != 1 else next(iter(value.values()))}
 
 

@@ -27,6 +27,8 @@ from racelab.steps import (
 )
 from racelab.transport.messages import TYPES
 
+_OF_SINGLE_WRITES = ("op", "layer", "page", "slot", "bytes")
+
 
 def problems(step: Step, hold: Armed | None) -> Iterator[str]:
     """Every problem of one step; `hold` is the step that armed what this one names, if it names one."""
@@ -61,7 +63,7 @@ def of_processes(step: Step, condition: Condition) -> Iterator[str]:
 
 def _arming(step: Armed) -> Iterator[str]:
     if sum(match is not None for match in (step.write, step.message, step.work)) != 1:
-        yield f"a {verb(step)} takes one of 'write', 'read', 'message', 'notify' and 'work'"
+        yield f"a {verb(step)} takes one of 'write', 'batch', 'read', 'message', 'notify' and 'work'"
     if step.work is not None and (not isinstance(step, Hold) or step.action != "hold" or step.payload is not None):
         yield "local work can be held, and nothing else"
     every = step.goes_by_itself or (isinstance(step, Hold) and step.message is not None)
@@ -82,6 +84,10 @@ def _arming(step: Armed) -> Iterator[str]:
         yield "only a message can be duplicated: a transport numbers its bytes, and takes none of them twice"
     if isinstance(step, Delay) and (wrong := delays.problem(step.ms)) is not None:
         yield f"ms: {wrong}"
+    if step.batches and step.write is not None:
+        single = [key for key in _OF_SINGLE_WRITES if getattr(step.write, key) is not None]
+        if single:
+            yield f"a batch is of several pages and layers: it has no {' and no '.join(single)} of its own"
     if step.write is not None and step.write.bytes is not None:
         start, end = step.write.bytes
         if not 0 <= start < end:
@@ -129,5 +135,5 @@ def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:
             yield "only a held write can be torn"
         if step.tear < 1:
             yield "tear is how many bytes arrive before the rest is lost: 1 at least"
-    if step.order is not None and hold is not None and hold.count < 2:
+    if step.order is not None and hold is not None and hold.count < 2 and not hold.batches:
         yield "an order needs two held things at least"

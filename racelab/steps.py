@@ -42,6 +42,8 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     page: int | None = None
     slot: int | None = None
     bytes: tuple[int, int] | None = None
+    batch: Literal[True] | None = None
+    """whole batches (`batch:` in YAML): everything that was submitted together, and the count is of those"""
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -124,6 +126,11 @@ class Armed(_Step, frozen=True, kw_only=True, rename="kebab"):
         if self.write is not None:
             return "write"
         return "message" if self.message is not None else "work"
+
+    @property
+    def batches(self) -> bool:
+        """Whether it is about writes that were submitted together, as a whole."""
+        return self.write is not None and self.write.batch is True
 
     @property
     def reads(self) -> bool:
@@ -327,7 +334,8 @@ def _armed(step: Armed) -> str:
         return "nothing"
     many = f"{step.count}" if step.count else "every"
     kind = "piece(s) of local work" if step.work is not None else "read(s)" if step.reads else f"{step.subject}(s)"
-    fields = _fields(match, skip=("op",))
+    kind = "whole batch(es)" if step.batches else kind
+    fields = _fields(match, skip=("op", "batch"))
     things = f"{many} {kind} with {fields}" if fields else f"{many} {kind}"
     if isinstance(step, Delay):
         return f"{things}, {delays.in_words(step.ms)}"

@@ -36,6 +36,8 @@ class Watched:
     held: bool = False
     let_go: str | None = None
     over: bool = False
+    batch: bool = False
+    """whether it is wanted with all that was submitted with it"""
 
 
 @dataclass
@@ -144,7 +146,8 @@ class Holds:
                 if name is None or hold is None or not hold.open:
                     continue
                 self._watches += 1
-                write = Watched(identity, name, sender, self._watches)
+                whole = self._lanes.takes_batches(name)
+                write = Watched(identity, name, sender, self._watches, batch=whole)
                 self._watched[write.watch] = write
                 hold.writes.append(write)
                 wanted.append((write, hold.action, hold.payload))
@@ -250,6 +253,7 @@ class Holds:
             chunk=identity.chunk,
             **identity.names,
             **({"op": "read", "peer_address": identity.peer_address} if identity.op == "read" else {}),
+            **(identity.together if write.batch else {}),
             **data,
         )
 

@@ -19,6 +19,7 @@ from racelab.conductor.waiting import Outcome, Waiting
 from racelab.conductor.witness import Witness
 from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
+from racelab.evidence import batches
 from racelab.evidence.events import Event
 from racelab.gates import Injector
 from racelab.lab.lab import Lab
@@ -432,6 +433,8 @@ class Conductor:
         if step.event == "held":
             assert step.hold is not None
             hold = self._holds[step.hold]
+            if hold.batches:
+                return self.waiting.until(lambda: self._whole(hold), f"{hold.count} whole batch(es) held by {hold.id}")
             return self.waiting.until(
                 lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}"
             )
@@ -442,6 +445,11 @@ class Conductor:
             read_aloud(step).removeprefix("await "),
             refused=lambda since, at_rest: self._refusal(step.event, step.request, since, at_rest=at_rest),
         )
+
+    def _whole(self, hold: Armed) -> Event | None:
+        """The last event of a hold that has as many whole batches as it asks for."""
+        held = self.witness.held(hold.id)
+        return held[-1] if len(batches.whole(held)) >= hold.count else None
 
     def _refusal(self, event: str, request: str | None, since: int, *, at_rest: bool) -> Event | None:
         """The refusal of an awaited event. That of the scenario's own guard is final. Another guard's may be of

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from racelab.evidence import absence, landing_proof, transport_proof
+from racelab.evidence import absence, batches, landing_proof, transport_proof
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.labels import hold_label
@@ -183,6 +183,7 @@ class Case:
         return {
             "held": [event.data["what"] for event in self.held],
             "bytes": sum(int(event.data.get("bytes", 0)) for event in self.held),
+            **({"batches": batches.whole(self.held)} if self.hold.batches else {}),
             **{name: self._span(events) for name, events in moments.items()},
             "corrupted": self._changed("corrupt"),
             "torn": self._changed("tear"),
@@ -212,7 +213,9 @@ class Case:
             self.missing.append("the gate never said that it was armed")
         if self.hold.goes_by_itself and not self.hold.count and not self.held:
             self.missing.append("nothing came that it could have met")
-        if self.hold.count and len(self.held) != self.hold.count:
+        if self.hold.batches:
+            self.wrong += batches.problems(self.held, self.history.by_kind["posted"], self.hold.count)
+        elif self.hold.count and len(self.held) != self.hold.count:
             self.wrong.append(f"{len(self.held)} of {self.hold.count} asked for were held")
         identities = [event.data["what"] for event in self.held]
         if len(set(identities)) != len(identities):
@@ -248,8 +251,8 @@ class Case:
         """The field in which a held thing differs from what was asked for."""
         for name, wanted in self._requested()["match"].items():
             got = getattr(held, name, None) if name in ("request", "attempt", "page") else held.data.get(name)
-            if name == "bytes":
-                continue  # a range to be touched: the writer's own choice of its lane, by the same rule
+            if name in ("bytes", "batch"):
+                continue  # a range to be touched, or a whole: the writer's own choice of its lane, by the same rule
             if got is None and name in ("layer", "chunk"):
                 write = self.write(held)
                 got = write.posted.data[name] if write is not None else None

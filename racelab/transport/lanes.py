@@ -52,6 +52,14 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     stream: str | None = None
     slot: int | None = None
     """of metadata, which goes to a slot of the receiver's and to no page: `layer`, `page` and `gen` are null"""
+    batch: str | None = None
+    batch_writes: int = 0
+    """what was submitted with it, and how many those are; known only while a hold may want whole batches"""
+
+    @property
+    def together(self) -> dict[str, Any]:
+        """What it was submitted with, for events of a gate that holds whole batches."""
+        return {"batch": self.batch, "batch_writes": self.batch_writes}
 
     @property
     def peer_address(self) -> int:

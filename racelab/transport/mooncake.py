@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from racelab.errors import LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
@@ -139,6 +141,8 @@ class Transport:
         come from `poll`."""
         direct: list[Write] = []
         by_hold: dict[str, list[Write]] = {}
+        if self.lanes.takes_batches():
+            writes = self._as_batch(writes)
         for write in writes:
             hold = self.lanes.choose(write.identity)
             (direct if hold is None else by_hold.setdefault(hold, [])).append(write)
@@ -148,6 +152,11 @@ class Transport:
         for hold, gated in by_hold.items():
             engine, name = self._path.lane(hold, segment)
             self._submit(engine, name, self._path.gated_lane, gated)
+
+    def _as_batch(self, writes: list[Write]) -> list[Write]:
+        """The same, each with the name of what is submitted together: the first that is submitted of it has that."""
+        about = {"batch": f"b{self._count + 1}", "batch_writes": len(writes)}
+        return [replace(write, identity=msgspec.structs.replace(write.identity, **about)) for write in writes]
 
     def forget_lanes(self) -> None:
         """A new incarnation: no hold wants anything."""

@@ -15,15 +15,17 @@ EVERY = 1 << 62
 
 
 class _Rule:
-    """`left` more things whose `fields` equal `wanted`, and that touch `range`, go under `hold`."""
+    """`left` more things whose `fields` equal `wanted`, and that touch `range`, go under `hold`; of a rule for whole
+    `batches`, so many more batches."""
 
-    __slots__ = ("fields", "hold", "left", "range", "wanted")
+    __slots__ = ("batches", "fields", "hold", "left", "range", "wanted")
 
     def __init__(self, hold: str, match: msgspec.Struct, count: int) -> None:
         self.hold = hold
         self.left = count or EVERY
         given = {name: value for name, value in msgspec.structs.asdict(match).items() if value is not None}
         self.range: tuple[int, int] | None = given.pop("bytes", None)
+        self.batches: set[str] | None = set() if given.pop("batch", False) else None
         values = tuple(given.values())
         # attrgetter gives the bare value for one name and a tuple for more: one comparison, in C
         self.fields: Callable[[Any], Any] = attrgetter(*given) if given else lambda thing: ()
@@ -35,6 +37,15 @@ class _Rule:
             return True
         start, end = self.range
         return bool(thing.start < end and start < thing.start + thing.bytes)
+
+    def takes(self, thing: Any) -> bool:
+        """Whether a thing that agrees goes under the hold; counts it."""
+        if self.batches is not None:
+            if thing.batch is None or thing.batch in self.batches:
+                return thing.batch is not None
+            self.batches |= {thing.batch} if self.left else set()
+        self.left -= 1
+        return self.left >= 0
 
 
 class Rules(Generic[T]):
@@ -57,7 +68,7 @@ class Rules(Generic[T]):
 
     def forget(self) -> int:
         """Drop every rule; how many had not fired in full."""
-        unfired, self._rules = sum(rule.left <= EVERY >> 1 for rule in self._rules), []
+        unfired, self._rules = sum(0 < rule.left <= EVERY >> 1 for rule in self._rules), []
         return unfired
 
     def __bool__(self) -> bool:
@@ -72,8 +83,13 @@ class Rules(Generic[T]):
             if among is not None and rule.hold not in among:
                 continue
             if rule.fields(thing) == rule.wanted and rule.touches(thing):
-                rule.left -= 1
-                if rule.left == 0:
+                if not rule.takes(thing):
+                    continue
+                if rule.left == 0 and rule.batches is None:
                     self._rules.remove(rule)
                 return rule.hold
         return None
+
+    def takes_batches(self, hold: str | None = None) -> bool:
+        """Whether what is wanted under a hold, or under any, are whole batches."""
+        return any(rule.batches is not None and hold in (None, rule.hold) for rule in self._rules)

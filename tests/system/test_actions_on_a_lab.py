@@ -152,6 +152,36 @@ CASES = {
         {"m": "reorder"},
         label="synthetic: hold m lets 1 later message(s) of its topic pass",
     ),
+    "whole batches": Case(
+        """
+- hold: {id: h, batch: {request: r1}, count: 2}
+- submit: r1
+- await: {event: held, hold: h}
+- release: {hold: h, order: reversed}
+- await: {event: finished, request: r1}
+- hold: {id: s, batch: {request: r2, chunk: 1}, action: lose-completion}
+- submit: r2
+- await: {event: held, hold: s}
+- release: s
+- await: {event: finished, request: r2}
+- pass: {id: p, batch: {request: r3}}
+- submit: r3
+- await: {event: finished, request: r3}
+- delay: {id: d, batch: {request: r4, attempt: 1}, ms: {constant: 1}}
+- submit: r4
+- await: {event: finished, request: r4}
+- hold: {id: b, batch: {request: r5, chunk: 0}}
+- hold: {id: w, write: {request: r5, layer: 1}}
+- submit: r5
+- await: {event: held, hold: b}
+- await: {event: held, hold: w}
+- drop: b
+- await: {event: failed, request: r5}
+- release: w
+""",
+        {"h": "reorder", "s": "lose-completion", "p": "pass", "d": "delay", "b": "drop", "w": "release"},
+        explained=False,
+    ),
     "notifications": Case(
         """
 - hold: {id: n, notify: {request: r1}, count: 2}
@@ -286,6 +316,11 @@ def forward(found: history.History, kind: str) -> None:
     first.data, last.data = last.data, first.data
 
 
+def less_of_a_batch(found: history.History, kind: str) -> None:
+    """One write of the first batch was not held, and went on with the others."""
+    found.events.remove(next(event for event in found.by_kind[kind] if event.data["hold"] == "h"))
+
+
 @pytest.mark.parametrize(
     ("name", "tamper", "kind", "what"),
     [
@@ -296,6 +331,7 @@ def forward(found: history.History, kind: str) -> None:
         ("a completion that comes after the time-out", without, "told", "was never told"),
         ("a completion that comes after the time-out", without, "landed", "before it had landed"),
         ("reorder", forward, "released", "and went on as"),
+        ("whole batches", less_of_a_batch, "held", "1 of its 2 writes were held"),
     ],
 )
 def test_what_a_gate_did_not_do_is_a_mismatch(

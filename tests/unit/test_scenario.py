@@ -199,6 +199,7 @@ steps:
         ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
         ("write: {request: r1, layer: 0}", "write: {bytes: [9, 9]}", 6, "bytes is a range"),
         ("  - submit: r1", "  - hold: {id: n, notify: {request: r1}}", 7, "needs 'lab: {news: notify}'"),
+        ("write: {request: r1, layer: 0}", "batch: {request: r1, layer: 0}", 6, "it has no layer of its own"),
     ],
 )
 def test_one_mistake_is_one_message_at_its_line(old: str, new: str, line: int, what: str) -> None:
@@ -389,4 +390,14 @@ def test_a_notification_is_the_message_of_completed_writes() -> None:
     assert isinstance(held, Hold)
     assert held.message == MessageMatch(type="written", request="r1", chunk=1)
     assert read.notifies(held)
+    assert scenario.loads(scenario.dump(read)) == read
+
+
+def test_a_whole_batch_is_read_and_written_back() -> None:
+    read = scenario.loads(GOOD.replace("write: {request: r1, layer: 0}", "batch: {request: r1, chunk: 0}"))
+    held = read.steps[0]
+    assert isinstance(held, Hold)
+    assert held.batches
+    assert held.write == WriteMatch(request="r1", chunk=0, batch=True)
+    assert "batch: {request: r1, chunk: 0}" in scenario.dump(read)
     assert scenario.loads(scenario.dump(read)) == read

@@ -61,6 +61,21 @@ def test_the_rule_armed_first_takes_what_both_want() -> None:
     assert [lanes.choose(write()) for _ in range(3)] == ["first", "second", None]
 
 
+def test_a_rule_for_batches_takes_all_of_the_first_count_batches() -> None:
+    lanes = Lanes()
+    assert not lanes.takes_batches()
+    lanes.arm("b", WriteMatch(request="r1", batch=True), 2)
+    lanes.arm("w", WriteMatch(request="r1"), 1)
+    assert lanes.takes_batches("b")
+    assert not lanes.takes_batches("w")
+    came = ["b1", "b1", "b2", "b1", "b2", "b3", "b3"]
+    chosen = [lanes.choose(write(batch=batch, batch_writes=3)) for batch in came]
+    assert chosen == ["b", "b", "b", "b", "b", "w", None]
+    assert lanes.choose(write(request="r2", batch="b2")) is None
+    assert lanes.choose(write()) is None, "nobody said what it was submitted with"
+    assert lanes.forget() == 0
+
+
 def test_disarmed_and_forgotten_rules_want_nothing() -> None:
     lanes = Lanes()
     for hold in ("a", "b", "c"):
