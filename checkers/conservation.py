@@ -58,7 +58,8 @@ class _Judge:
     def transitions(self) -> None:
         """The state machine's own rules: fresh generations, no double free, no way out of quarantine."""
         for fault in self.ledger.faults:
-            self.found(fault.event, fault.what, fault.life)
+            note = self.absent if fault.may_lack else self.found
+            note(fault.event, fault.what, fault.life)
 
     def returns(self) -> None:
         """Every page-free has stop evidence for every grant before it, and the evidence is true."""

@@ -43,7 +43,7 @@ def trespasses(history: History) -> list[Finding]:
 
 def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
     found: list[tuple[Event, Event | None, str]] = []
-    if not _several_attempts(history):
+    if history.lost or not _several_attempts(history):  # what refused or ignored it may be lost
         return found
     sides: dict[str, _Side] = defaultdict(_Side)
     real = history.header.scenario.lab.clock == "real"

@@ -164,7 +164,8 @@ class _Judge:
             page = f"page {draining.page} gen {draining.gen} of {_who(draining)}"
             if took > self.drain_ms:
                 how = "drained for" if end is not None else "has been draining for"
-                self._found(draining, end, f"{page} {how} {took:,} ms, more than {self.drain_ms:,}", life)
+                note = self._found if end is not None else self._absent
+                note(draining, end, f"{page} {how} {took:,} ms, more than {self.drain_ms:,}", life)
             elif end is None and self.drained:
                 self._absent(draining, None, f"{page} is stuck draining: {self.graph.of_page(life)}", life)
             elif end is None:

@@ -91,7 +91,8 @@ class _Judge:
         if any(part.source == "unknown" for part in parts):
             what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
         what += torn(sight, self.sources, self.blocks)
-        self._found(sight, what, own[0], writer, parts)
+        wrong = self.history.derived(Provenance).differing(_place(sight), own[0].fingerprint)
+        self._found(sight, what, own[0], writer, parts, wrong)
 
     def _without_source(self, sight: Sight) -> None:
         reader = attempt_name(sight.event.request, sight.event.attempt)
@@ -124,8 +125,7 @@ class _Judge:
             )
 
     def _parts(self, sight: Sight) -> list[Part]:
-        place = Place(sight.event, sight.page, sight.layer, sight.start, sight.end, sight.fingerprint)
-        return self.history.derived(Provenance).parts(place)
+        return self.history.derived(Provenance).parts(_place(sight))
 
     def _attribute(self, sight: Sight, parts: list[Part]) -> tuple[str | None, str]:
         """Whose bytes explain what was seen: by content first, then by who landed there."""
@@ -273,7 +273,13 @@ class _Judge:
                     self.doubts.append(f"{attempt_name(*attempt)} finished, and {missing} was never {kind}")
 
     def _found(
-        self, sight: Sight, what: str, source: Write | None, writer: str | None, parts: Sequence[Part] = ()
+        self,
+        sight: Sight,
+        what: str,
+        source: Write | None,
+        writer: str | None,
+        parts: Sequence[Part] = (),
+        wrong: tuple[int, int] | None = None,
     ) -> None:
         life = self.history.derived(Ledger).life(sight.event.instance, sight.page, sight.gen)
         self.findings.append(
@@ -286,13 +292,17 @@ class _Judge:
                 layer=sight.layer,
                 owner=life.owner if life is not None else None,
                 writer=writer,
-                bytes=(sight.start, sight.end),
+                bytes=wrong or (sight.start, sight.end),
                 when=when_ms(self.history, sight.event),
                 what=what,
                 events=numbers(source.posted if source is not None else None, sight.event),
                 provenance=list(parts),
             )
         )
+
+
+def _place(sight: Sight) -> Place:
+    return Place(sight.event, sight.page, sight.layer, sight.start, sight.end, sight.fingerprint)
 
 
 def _missing(

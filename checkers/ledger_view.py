@@ -25,6 +25,9 @@ acknowledgement that follows them. A fence counts besides where the fence table 
 An error completion, an API's return, a time-out and the writer's death prove nothing, whatever an engine
 calls them."""
 
+SAID = False
+"""Of a fault: the events that are there say it by themselves, whatever else was lost."""
+
 
 class Ledger:
     """All generations of all instances. `history.derived(Ledger)` gives the shared one."""
@@ -95,9 +98,9 @@ class Ledger:
             self._fault(event, last, f"page {page} is given to {_who(event)} while it is {last.state} of {last.owner}")
             last.ended = event
         if last is not None and gen <= last.gen and last.born.incarnation == event.incarnation:
-            self._fault(event, last, f"page {page} begins gen {gen} after gen {last.gen}: not a fresh generation")
+            self._fault(event, last, f"page {page} begins gen {gen} after gen {last.gen}: not a fresh generation", SAID)
         if event.data["from"] != "FREE":
-            self._fault(event, last, f"page {page} goes to PRIVATE from {event.data['from']}")
+            self._fault(event, last, f"page {page} goes to PRIVATE from {event.data['from']}", SAID)
         life = Life(event.instance, page, gen, event)
         self.lives[event.instance, page, gen] = life
         self.pages[event.instance, page].append(life)
@@ -137,7 +140,7 @@ class Ledger:
                 f"page {life.page} gen {life.gen} goes to {to} from {event.data['from']}, while it is {life.state}",
             )
         if not life.owned_by(event):
-            self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is moved by {_who(event)}")
+            self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is moved by {_who(event)}", SAID)
         self._check_unread(event, life)
         life.state = to
         life.changed = event
@@ -156,7 +159,7 @@ class Ledger:
         if life is None:
             self._fault(event, last, f"page {page} gen {event.gen} becomes FREE, a generation that never began")
         elif life.ended is not None:
-            self._fault(event, last, f"page {page} gen {life.gen} becomes FREE a second time")
+            self._fault(event, last, f"page {page} gen {life.gen} becomes FREE a second time", SAID)
         else:
             self._end(event, life)
             return
@@ -170,6 +173,7 @@ class Ledger:
                 event,
                 life,
                 f"page {life.page} gen {life.gen} leaves quarantine, which lasts for the life of the incarnation",
+                SAID,
             )
         elif event.data["from"] != life.state:
             self._fault(
@@ -178,7 +182,8 @@ class Ledger:
                 f"page {life.page} gen {life.gen} becomes FREE from {event.data['from']}, while it is {life.state}",
             )
         if event.request is not None and not life.owned_by(event):
-            self._fault(event, life, f"page {life.page} gen {life.gen} of {life.owner} is released by {_who(event)}")
+            what = f"page {life.page} gen {life.gen} of {life.owner} is released by {_who(event)}"
+            self._fault(event, life, what, SAID)
         self._check_unread(event, life)
         life.state = "FREE"
         life.ended = life.changed = event
@@ -187,7 +192,8 @@ class Ledger:
         life = self._named(event)
         if life is not None:
             if not life.owned_by(event):
-                self._fault(event, life, f"page {life.page} of {life.owner} is granted on behalf of {_who(event)}")
+                what = f"page {life.page} of {life.owner} is granted on behalf of {_who(event)}"
+                self._fault(event, life, what, SAID)
             life.grants.append(Grant(event))
 
     def _refused(self, event: Event) -> None:
@@ -228,8 +234,8 @@ class Ledger:
             return None
         return life
 
-    def _fault(self, event: Event, life: Life | None, what: str) -> None:
-        self.faults.append(Fault(event, life, what))
+    def _fault(self, event: Event, life: Life | None, what: str, may_lack: bool = True) -> None:
+        self.faults.append(Fault(event, life, what, may_lack))
 
 
 def _who(event: Event) -> str:

@@ -74,8 +74,9 @@ class Life(msgspec.Struct, eq=False, gc=False):
 
 
 class Fault(msgspec.Struct, eq=False, gc=False):
-    """A transition that the ledger's rules do not allow."""
+    """A transition that the ledger's rules do not allow. `may_lack`: it would be none if some event between was lost."""
 
     event: Event
     life: Life | None
     what: str
+    may_lack: bool = True

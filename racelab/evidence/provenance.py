@@ -110,6 +110,16 @@ class Provenance:
         """Of what consisted what was posted or seen under this fingerprint; empty if nobody took it apart."""
         return self._chunks.get(fingerprint, [])
 
+    def differing(self, place: Place, source: str) -> tuple[int, int]:
+        """From the first to the last byte that is not as under the fingerprint `source`, to a chunk; the whole place
+        if that cannot be told."""
+        seen, right = self.chunks(place.fingerprint), self.chunks(source)
+        wrong = [index for index, (a, b) in enumerate(zip(seen, right, strict=False)) if a != b]
+        if not wrong or len(seen) != len(right):
+            return place.start, place.end
+        first, end = wrong[0], wrong[-1] + 1
+        return place.start + first * CHUNK_BYTES, min(place.start + end * CHUNK_BYTES, place.end)
+
     def parts(self, place: Place) -> list[Part]:
         """What was seen, run by run; empty if nobody took it apart: then the evidence is missing."""
         parts: list[Part] = []

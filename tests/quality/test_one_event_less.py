@@ -1,0 +1,61 @@
+"""A lost event is counted and makes what depends on it unknown: it never makes a violation.
+
+Every right history here, less any one event: no specification is violated, and none whose evidence may be gone held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import histories
+import pytest
+from duet import Duet
+
+from checkers import conservation, finality, integrity, isolation
+from racelab.evidence.history import History
+from racelab.scenario import Lab, Request
+
+CHECKERS = (isolation, integrity, finality, conservation)
+
+
+@cache
+def sharing() -> History:
+    """The real engines: shared prefixes, and pages that are evicted and taken again."""
+    prefix = {"prefix": "system", "prefix_tokens": 32}
+    requests = {name: Request(prompt_tokens=size, **prefix) for name, size in {"r1": 40, "r2": 43, "r3": 90}.items()}
+    duet = Duet(requests, Lab(prefix_cache=True, decode_pages=8))
+    duet.submit("r1", "r2", "r3")
+    duet.play()
+    duet.submit("r1")
+    return duet.history()
+
+
+@cache
+def pulling() -> History:
+    """The real engines: decode reads the pages itself, by references."""
+    duet = Duet({name: Request(prompt_tokens=25) for name in ("r1", "r2")}, Lab(transfer="pull"))
+    duet.submit("r1", "r2")
+    return duet.history()
+
+
+def on_paper(name: str) -> Callable[[], History]:
+    return lambda: histories.play(getattr(histories, name), histories.LEDGER)
+
+
+RIGHT = {
+    name: on_paper(name) for name in ("STALE_MESSAGE", "LATE_INTO_QUARANTINE", "ABORTED", "LOST_WRITE", "LATE_WRITE")
+} | {"sharing": sharing, "pulling": pulling}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_no_event_makes_a_violation_by_being_lost(name: str) -> None:
+    right = RIGHT[name]()
+    assert {checker.rules(right).outcome for checker in CHECKERS} == {"held"}
+    for missing in right.events:
+        history = History(right.header, [event for event in right.events if event is not missing])
+        said = {checker.SPEC: checker.rules(history) for checker in CHECKERS}
+        shown = [finding.what for result in said.values() for finding in result.findings if finding.grade != "exposed"]
+        assert shown == [], f"without {missing.instance}:{missing.seq} {missing.kind}"
+        if history.lost:
+            assert {result.outcome for result in said.values()} == {"unknown"}
