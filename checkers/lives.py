@@ -74,7 +74,7 @@ class Life(msgspec.Struct, eq=False, gc=False):
 
 
 class Fault(msgspec.Struct, eq=False, gc=False):
-    """A transition that the ledger's rules do not allow. `may_lack`: it would be none if some event between was lost."""
+    """A transition that the ledger's rules do not allow. `may_lack`: a lost event could have made it right."""
 
     event: Event
     life: Life | None
