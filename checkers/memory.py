@@ -67,7 +67,8 @@ class Memory:
         spans = self._spans.get(write.id)
         if spans is None:
             instance = write.posted.instance
-            peers = [instance] if write.is_read else self._peers.get(instance, ())
+            to = instance if write.is_read else write.posted.data.get("to")
+            peers = [to] if to is not None else self._peers.get(instance, ())
             found = (self._spans_on(instance, write) for instance in peers)
             spans = self._spans[write.id] = next(filter(None, found), [])
         return spans

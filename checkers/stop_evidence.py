@@ -49,6 +49,12 @@ class Claims:
         writes = self._writes.of(life, grant)
         if closed.data["evidence"] in fences.BY_EVIDENCE:
             return self._fence(life, closed, writes)
+        told = self._sent.get(closed.data["by"])
+        if told is not None and grant.opened.data["to"] not in (NIC, told.instance):
+            writer = grant.opened.data["to"]
+            return Claim(
+                false=f"{_about(life, closed)} is false: it is the word of {told.instance}, and {writer} may write"
+            )
         doubt = None
         for write in writes:
             if grant.opened.data["to"] == NIC and _had_left(write):

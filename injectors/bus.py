@@ -144,7 +144,8 @@ class Gate:
         name = self._rules.choose(message)
         if name is None:
             for held in held_here:
-                held.overtaken += held.publish.topic == publish.topic and not held.copy
+                in_order = held.publish.topic == publish.topic and held.message.sender == message.sender
+                held.overtaken += in_order and not held.copy
             return False
         self.recorder.learned(message.sender, message.seq, message.hlc)
         return self._wanted(name, Held(session, packet, publish, message))

@@ -188,12 +188,17 @@ class Gate:
         self._gone = tally.NOTHING
 
     @property
+    def segments(self) -> dict[str, str]:
+        """The names of the doors, by the segments that they stand for."""
+        return {f"{door.target[0]}:{door.target[1]}": door.name for door in self.doors}
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What the conductor tells writers and readers of this gate; `segments` by those that they stand for."""
         first = self.doors[0]
         return {
             "segment": first.name,
-            "segments": {f"{door.target[0]}:{door.target[1]}": door.name for door in self.doors},
+            "segments": self.segments,
             "announce": f"{self.host}:{Door.data_port(self._announcements)}",
             "data_port": Door.data_port(first.data),
         }
@@ -201,9 +206,12 @@ class Gate:
     def start(self) -> None:
         """Take connections."""
         for door in self.doors:
-            _spawn(_accept, door.handshakes, door.answer)
-            _spawn(_accept, door.data, partial(self._relay, door))
+            self._open(door)
         _spawn(_accept, self._announcements, self._hear)
+
+    def _open(self, door: Door) -> None:
+        _spawn(_accept, door.handshakes, door.answer)
+        _spawn(_accept, door.data, partial(self._relay, door))
 
     def close(self) -> None:
         """Take no more connections."""
@@ -239,7 +247,16 @@ class Gate:
             "reset": self.reset,
             "retarget": self.retarget,
             "count": self.count,
+            "add_targets": self.add_targets,
         }
+
+    def add_targets(self, targets: list[str]) -> dict[str, str]:
+        """Stand for more engines, as from the start; the names of all."""
+        for target in targets:
+            door = Door(entry.address(target), self.host)
+            self.doors.append(door)
+            self._open(door)
+        return self.segments
 
     def retarget(self, targets: list[str]) -> dict[str, Any]:
         """Stand for other engines than those that it was started with, as many; the facts that follow."""

@@ -172,6 +172,7 @@ class Workbench:
     def _prepared(self, order: Order) -> Prepared:
         """What an order needs before each of its runs, worked out before the first."""
         if self._ready is None or self._ready[0] is not order:
+            self.cluster.check_room(order.scenario.lab.instances)
             mechanisms = check_mechanisms(order.scenario, self.injectors)
             guards = self.target.guards(order.policy, order.without)
             self._ready = order, Prepared(mechanisms, guards, self._solo_tokens(order))

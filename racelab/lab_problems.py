@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from racelab.instances import ROLES
 from racelab.steps import Armed, Step, WriteMatch
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
     """Each key that does not go with the others, and why."""
+    if lab.news == "notify" and len(lab.instances) > len(ROLES):
+        yield "news", "notifications are of one prefill and one decode"
     if len(set(lab.streams)) < len(lab.streams):
         yield "streams", "each stream once"
     if lab.streams and lab.transfer == "pull":

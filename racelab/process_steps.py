@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from racelab.documents import nearest
-
-INSTANCES = ("prefill", "decode")
-"""The processes that a step can stop, kill and restart: those of the system under test."""
 
 FREEZE = "frozen-process"
 CRASH = "crash"
@@ -18,16 +15,17 @@ _TO = {"stop": "stopped", "continue": "running", "kill": "dead", "restart": "run
 
 
 class Condition:
-    """The condition of each process along a schedule."""
+    """The condition of each process along a schedule: those of the system under test."""
 
-    def __init__(self) -> None:
-        self._is = dict.fromkeys(INSTANCES, "running")
+    def __init__(self, instances: Iterable[str]) -> None:
+        self.instances = list(instances)
+        self._is = dict.fromkeys(self.instances, "running")
 
     def after(self, verb: str, instance: str) -> Iterator[str]:
         """A step acts on a process; yields why it cannot."""
         now = self._is.get(instance)
         if now is None:
-            yield f"no process {instance!r}{nearest(instance, list(INSTANCES))}"
+            yield f"no process {instance!r}{nearest(instance, self.instances)}"
             return
         if now == "dead" and verb == "kill":
             yield f"{instance} is dead already"
@@ -37,7 +35,7 @@ class Condition:
 
     def asked(self, instance: str, *, stopped: str = "") -> Iterator[str]:
         """A step asks something of a process; yields why nobody takes it. `stopped`: what to do if it stands still."""
-        now = self._is[instance]
+        now = self._is.get(instance)
         if now == "dead":
             yield f"{instance} is dead here: restart it first"
         elif now == "stopped" and stopped:

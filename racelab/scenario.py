@@ -8,6 +8,7 @@ steps that come several times (racelab.repeats).
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -16,9 +17,10 @@ import yaml
 
 from racelab import documents, lab_problems, repeats, request_problems
 from racelab.errors import DocumentError
+from racelab.instances import INSTANCES_MAX, ROLES, named
 from racelab.process_steps import Condition
 from racelab.races import RACES
-from racelab.step_problems import of_processes, problems
+from racelab.step_problems import of_instances, of_processes, problems
 from racelab.steps import (
     VERBS,
     Abort,
@@ -36,6 +38,7 @@ from racelab.steps import (
     ProcessStep,
     Release,
     Reset,
+    Retry,
     Step,
     Submit,
     WorkMatch,
@@ -64,6 +67,10 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     engine's defaults, and a scenario that shortens one is labelled `shortened`.
     """
 
+    prefills: int = 1
+    """instances that compute prompts: `prefill`, `prefill-2` ..., each with a pool of its own"""
+    decodes: int = 1
+    """instances that answer: `decode`, `decode-2` ..., each with a pool of its own"""
     decode_pages: int = 6
     prefill_pages: int = 8
     page_tokens: int = 16
@@ -105,6 +112,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """MQTT's quality of service for control messages: at 1 a lost acknowledgement leads to a duplicate"""
     news: Literal["bus", "notify"] = "bus"
     """how decode hears that writes have completed: by a control message, or by the transport's own notification"""
+
+    @property
+    def instances(self) -> list[str]:
+        """Their names."""
+        return named("prefill", self.prefills) + named("decode", self.decodes)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -183,8 +195,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         for step in self.steps:
             if isinstance(step, ProcessStep):
                 name = f"{verb(step)}-{step.instance}"
-                again = sum(taken == name or taken.startswith(f"{name}-") for taken in faults)
-                faults[f"{name}-{again + 1}" if again else name] = step
+                numbered = (f"{name}-{number}" for number in itertools.count(2))
+                faults[next(each for each in itertools.chain([name], numbered) if each not in faults)] = step
         return faults
 
     def corrupted(self, hold: str) -> int | None:
@@ -353,13 +365,13 @@ def _check(
     holds: dict[str, Armed] = {}
     submitted: set[str] = set()
     unread: set[str] = set()
-    condition = Condition()
+    condition = Condition(lab.instances if lab is not None else ROLES)
     for step, place in steps:
         if step is None:
             unread |= _words(document.at(*place))
             continue
         wrong = document.is_wrong(*place)  # what follows from that is not said as well
-        for problem in of_processes(step, condition):
+        for problem in (*of_instances(step, condition.instances), *of_processes(step, condition)):
             document.problem(problem, *place)
         for name in _requests_named(step):
             if name not in requests and "requests" in data:
@@ -375,6 +387,8 @@ def _check(
             document.problem("a pull goes by its reference and has no transfer id: leave 'transfer-id' out", *place)
         for problem in lab_problems.of_match(step, lab) if lab is not None else ():
             document.problem(problem, *place)
+        if isinstance(step, Retry) and lab is not None and lab.transfer == "pull":
+            document.problem("a retry has pages filled by another prefill: it is for labs that push", *place)
         if isinstance(step, Armed):
             if step.id in holds:
                 document.problem(f"hold {step.id!r} is armed twice", *place)
@@ -404,6 +418,9 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
         number = isinstance(value, int) and not isinstance(value, bool)
         if number and value < (name != "control_qos"):
             document.problem(f"{name.replace('_', '-')} must be at least 1", "lab", name.replace("_", "-"))
+    for key, count in (("prefills", lab.prefills), ("decodes", lab.decodes)):
+        if count > INSTANCES_MAX:
+            document.problem(f"{key}: {INSTANCES_MAX} at most", "lab", key)
     if lab.ranks not in RANKS:
         document.problem(f"ranks: one of {', '.join(map(str, RANKS))}, which divide the heads evenly", "lab", "ranks")
     if lab.ranks > 1 and lab.transfer == "pull":
@@ -483,6 +500,7 @@ __all__ = [
     "Pass",
     "Release",
     "Reset",
+    "Retry",
     "Scenario",
     "Step",
     "Submit",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from racelab import delays
 from racelab.documents import nearest
 from racelab.evidence.events import KINDS
+from racelab.instances import Role, role_of
 from racelab.process_steps import Condition
 from racelab.steps import (
     Abort,
@@ -18,11 +19,15 @@ from racelab.steps import (
     Duplicate,
     Expect,
     Hold,
+    MessageMatch,
     ProcessStep,
     Release,
     Reset,
+    Retry,
     Step,
     Submit,
+    WorkMatch,
+    WriteMatch,
     verb,
 )
 from racelab.transport.messages import TYPES
@@ -55,10 +60,49 @@ def of_processes(step: Step, condition: Condition) -> Iterator[str]:
     """What cannot be asked of a process in the condition in which the steps before have left it."""
     if isinstance(step, ProcessStep):
         yield from condition.after(verb(step), step.instance)
-    elif isinstance(step, Submit | Abort):
-        yield from condition.asked("decode")
+    elif isinstance(step, Submit):
+        yield from condition.asked(step.decode)
+    elif isinstance(step, Abort):
+        asked = "decode" if step.at in ("prefill", "both") else step.at
+        if asked != "decode" or "decode-2" not in condition.instances:  # else it depends on where the request is
+            yield from condition.asked(asked)
     elif isinstance(step, Armed) and step.write is not None:
-        yield from condition.asked("prefill", stopped="it must be armed before that")
+        for poster in posters(step, condition.instances):
+            yield from condition.asked(poster, stopped="it must be armed before that")
+
+
+def of_instances(step: Step, instances: list[str]) -> Iterator[str]:
+    """Names of instances that the lab does not have, or that do not do what is asked of them."""
+    for name, role in _instances_named(step):
+        if name not in instances or (role is not None and role_of(name) != role):
+            wanted = [each for each in instances if role in (None, role_of(each))]
+            yield f"no {role or 'instance'} {name!r} in this lab{nearest(name, wanted)}"
+
+
+def _instances_named(step: Step) -> Iterator[tuple[str, Role | None]]:
+    match step:
+        case Submit():
+            yield step.prefill, "prefill"
+            yield step.decode, "decode"
+        case Abort() if step.at != "both":
+            yield step.at, None
+        case Retry():
+            yield step.prefill, "prefill"
+        case Await(instance=str() as instance):
+            yield instance, None
+        case Armed(work=WorkMatch(on=on)):
+            yield on, None
+        case Armed(write=WriteMatch(writer=str() as writer)):
+            yield writer, "decode" if step.reads else "prefill"
+        case Armed(message=MessageMatch() as message):
+            yield from ((name, None) for name in (message.sender, message.to) if name is not None)
+
+
+def posters(step: Armed, instances: list[str]) -> list[str]:
+    """Who posts what is held: whoever could, if the step does not say."""
+    role: Role = "decode" if step.reads else "prefill"
+    named = step.write.writer if step.write is not None else None
+    return [named] if named is not None else [each for each in instances if role_of(each) == role]
 
 
 def _arming(step: Armed) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The steps of a schedule: one struct a verb, and how each reads aloud.
 
-    submit / abort / advance   act on the system as a client or operator would
+    submit / abort / retry / advance   act on the system as a client, a router or an operator would
     hold                       arm a gate: what matches stops in the network until it is let go
     pass / delay / duplicate   arm a gate: what matches passes and is counted, comes later, comes once more
     release / drop / reset     let a held thing go, lose it as its transport would, or end its connection
@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from racelab import delays
+from racelab.instances import ROLES
 from racelab.process_steps import CRASH, FREEZE
 
 
@@ -44,10 +45,13 @@ class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     bytes: tuple[int, int] | None = None
     batch: Literal[True] | None = None
     """whole batches (`batch:` in YAML): everything that was submitted together, and the count is of those"""
+    writer: str | None = None
+    """who posts it, where a lab has several instances that could"""
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Which control messages, by type and request; `chunk`, `layer`, `rank` and `stream` for those that carry one."""
+    """Which control messages, by type and request; `chunk`, `layer`, `rank` and `stream` for those that carry one;
+    `sender` and `to` are instances."""
 
     type: str
     request: str | None = None
@@ -56,12 +60,14 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     layer: int | None = None
     rank: int | None = None
     stream: str | None = None
+    sender: str | None = None
+    to: str | None = None
 
 
 class WorkMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Which local work of an instance, by what it is (racelab.engine.local_work) and whose."""
 
-    on: Literal["prefill", "decode"]
+    on: str
     op: Literal["forward", "zero-fill", "register"]
     request: str | None = None
     attempt: int | None = None
@@ -78,19 +84,30 @@ class Submit(_Step, frozen=True, kw_only=True, rename="kebab", tag="submit"):
 
     Where transfers are pulled it goes to prefill first, and to decode with the reference that comes back. With
     `reference_of` it goes to decode at once, with the reference that was made for that request. `transfer_id` is an
-    id that the client, or its router, gives the transfer.
+    id that the client, or its router, gives the transfer. `prefill` and `decode` are the instances that serve it.
     """
 
     request: str
     reference_of: str | None = None
     transfer_id: str | int | None = None
+    prefill: str = "prefill"
+    decode: str = "decode"
 
 
 class Abort(_Step, frozen=True, kw_only=True, rename="kebab", tag="abort"):
-    """The client gives up on a request, and says so `at` decode, or a router at prefill too or instead."""
+    """The client gives up on a request, and says so to the decode that has it; or a router, `at` the prefill that
+    has it, at `both`, or at an instance by name."""
 
     request: str
-    at: Literal["decode", "prefill", "both"] = "decode"
+    at: str = "decode"
+
+
+class Retry(_Step, frozen=True, kw_only=True, rename="kebab", tag="retry"):
+    """A router gives up on the prefill that has a request, and has another one serve it. The client knows nothing of
+    it, and decode keeps the request."""
+
+    request: str
+    prefill: str
 
 
 class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
@@ -224,6 +241,8 @@ class Await(_Step, frozen=True, kw_only=True, rename="kebab", tag="await"):
     hold: str | None = None
     count: int = 1
     new: bool = False
+    instance: str | None = None
+    """who reports them"""
 
 
 class Expect(_Step, frozen=True, kw_only=True, rename="kebab", tag="expect"):
@@ -269,10 +288,10 @@ class Unregister(_Step, frozen=True, kw_only=True, rename="kebab", tag="unregist
 
 Arming = Hold | Pass | Delay | Duplicate
 ProcessStep = Stop | Continue | Kill | Restart | Unregister
-Step = Submit | Abort | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
+Step = Submit | Abort | Retry | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
 
 _KINDS: tuple[type[Step], ...] = (
-    *(Submit, Abort, Advance),
+    *(Submit, Abort, Retry, Advance),
     *(Hold, Pass, Delay, Duplicate),
     *(Release, Drop, Reset),
     *(Await, Expect),
@@ -307,8 +326,12 @@ def read_aloud(step: Step) -> str:
             return f"submit {step.request} with the reference of {of}"
         case Submit(transfer_id=str() | int() as transfer):
             return f"submit {step.request} with transfer id {transfer}"
-        case Abort(at="prefill" | "both" as where):
+        case Abort(at=where) if where != "decode":
             return f"abort {step.request} at {where}"
+        case Submit() if (step.prefill, step.decode) != ROLES:
+            return f"submit {step.request} to {step.prefill} and {step.decode}"
+        case Retry():
+            return f"retry {step.request} on {step.prefill}"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
         case Unregister():

@@ -28,6 +28,7 @@ from racelab.engine.transformer import Transformer
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.recorder import Recorder
+from racelab.instances import named, role_of
 from racelab.scenario import Lab, Request, Scenario, Submit
 from racelab.transport.messages import Message, decode, encode
 from racelab.transport.mooncake import Completion, Write, of_a_read
@@ -136,7 +137,8 @@ class Duet:
         self._forwarded = 0
         model = model or Transformer(self.lab.layers)
         sides = {}
-        for role, pages in (("decode", self.lab.decode_pages), ("prefill", self.lab.prefill_pages)):
+        for role in self.lab.instances:
+            pages = self.lab.decode_pages if role_of(role) == "decode" else self.lab.prefill_pages
             recorder = Recorder(role, self.events.append)
             recorder.virtual_ms = lambda: self.clock.now_ms
             shares: dict[str, Any] = {"ranks": self.lab.ranks, "streams": self.lab.streams}
@@ -162,6 +164,10 @@ class Duet:
                 "slot-region", address=where.address(0), bytes=where.size, slots=where.count
             )
         self.prefill = Prefill(*sides["prefill"], self.wire, self._work.append, metadata)  # type: ignore[arg-type]
+        self.prefills, self.wires = {"prefill": self.prefill}, {"prefill": self.wire}
+        for name in named("prefill", self.lab.prefills)[1:]:
+            wire = self.wires[name] = _Wire(self.recorders[name], self.pools[name], self.pools["decode"])
+            self.prefills[name] = Prefill(*sides[name], wire, self._work.append)  # type: ignore[arg-type]
         more: dict[str, Any] = {"transport": self.reads} if self.lab.transfer == "pull" else {}
         more |= {"slots": slots} if slots is not None else {}
         self.decode = build(*sides["decode"], "segment", self._work.append, **more)
@@ -174,8 +180,8 @@ class Duet:
         recorder.record("pool", **sizes, free=free, pattern=pool.pattern_chunks)
         pool.record_regions(recorder)
 
-    def submit(self, *names: str) -> None:
-        """These requests arrive at once."""
+    def submit(self, *names: str, prefill: str = "prefill") -> None:
+        """These requests arrive at once, to be filled by this prefill."""
         for name in names:
             request = self.requests[name]
             if self.lab.transfer == "pull":
@@ -185,9 +191,10 @@ class Duet:
                 continue
             transfer = self.transfers.get(name)
             more = self._more(name)
-            attempt = self.decode.submit(name, self._prompt(name), request.new_tokens, *more, transfer=transfer)
+            where = {"transfer": transfer, "prefill": prefill}
+            attempt = self.decode.submit(name, self._prompt(name), request.new_tokens, *more, **where)  # type: ignore[arg-type]
             if self.lab.router:
-                self.prefill.offer(name, attempt, self._prompt(name), transfer)
+                self.prefills[prefill].offer(name, attempt, self._prompt(name), transfer)
 
     def _prompt(self, name: str) -> list[int]:
         request = self.requests[name]
@@ -232,7 +239,7 @@ class Duet:
             assert event.attempt is not None
             self._forward(event.request, event.attempt, event)
         else:
-            done = [(self.prefill, each) for each in self.wire.poll()]
+            done = [(self.prefills[name], each) for name, wire in self.wires.items() for each in wire.poll()]
             done += [(self.decode, each) for each in self.reads.poll()]
             for engine, completion in done:
                 engine.on_completion(completion)
@@ -251,7 +258,7 @@ class Duet:
     def _deliver(self, message: Message) -> None:
         if self.lose(message):
             return
-        engine = self.decode if message.to == "decode" else self.prefill
+        engine = self.decode if message.to == "decode" else self.prefills[message.to]
         engine.on_message(message)
 
     def look(self, page: int, layer: int, start: int, end: int) -> Event:
@@ -271,12 +278,14 @@ class Duet:
 
     def history(self) -> History:
         """Drain, take stock, and put the history together."""
-        self.wire.held = self.reads.held = self.computing = False
+        self.reads.held = self.computing = False
+        for wire in self.wires.values():
+            wire.held = False
         self.play()
         self.conductor.record("phase", phase="drain")
         pulls_ms = self.lab.lease_ms if self.lab.transfer == "pull" else 0
         self.pass_time((self.lab.request_timeout_ms or 0) + pulls_ms + self.lab.drain_timeout_ms)
-        for role, engine in (("decode", self.decode), ("prefill", self.prefill)):
+        for role, engine in (("decode", self.decode), *self.prefills.items()):
             ledger, left = engine.ledger, engine.leftovers() | {"timers": self.clock.pending()}
             recorder = self.recorders[role]
             recorder.record("quiesced", pool=self.pools[role].pages, states=ledger.counts(), leftovers=left)

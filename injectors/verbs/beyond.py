@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from racelab.lab.cluster import ROLES
+from racelab.instances import ROLES
 from racelab.vm.client import Supervisor, machine
 from racelab.vm.wire import carried
 

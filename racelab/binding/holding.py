@@ -71,8 +71,8 @@ class Holding:
     def _work(self, on: str, op: str, span: Span | None, chunk: int | None) -> Step:
         assert span is not None
         match = WorkMatch(
-            on=on,  # type: ignore[arg-type]  # one of its words
-            op=op,  # type: ignore[arg-type]
+            on=on,
+            op=op,  # type: ignore[arg-type]  # one of its words
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=chunk,

@@ -14,6 +14,7 @@ from typing import Any
 
 from racelab.abilities import gate_for
 from racelab.conductor.crew import Crew
+from racelab.conductor.places import Places
 from racelab.conductor.router import Router
 from racelab.conductor.waiting import Outcome, Waiting
 from racelab.conductor.witness import Witness
@@ -22,6 +23,7 @@ from racelab.errors import LabError, PeerDiedError
 from racelab.evidence import batches
 from racelab.evidence.events import Event
 from racelab.gates import Injector
+from racelab.instances import role_of
 from racelab.lab.lab import Lab
 from racelab.scenario import (
     PROBE,
@@ -35,18 +37,20 @@ from racelab.scenario import (
     Release,
     Request,
     Reset,
+    Retry,
     Scenario,
     Step,
     Submit,
     read_aloud,
     verb,
 )
+from racelab.step_problems import posters
 from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister
 
-_ACTS = (Submit, Abort, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
+_ACTS = (Submit, Abort, Retry, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
-WAITS = "decode is stopped, and takes it when it goes on"
+WAITS = "it is stopped, and takes it when it goes on"
 BEFORE = "before-release"
 AFTERWARDS = ""
 """The fault of a process that goes on or comes again because the schedule is over."""
@@ -89,6 +93,7 @@ class Conductor:
         self.crew = Crew(lab, self.witness, real_clock=scenario.lab.clock == "real")
         self._faults = iter(scenario.process_faults())
         self.router = Router(self.crew, self.witness) if scenario.lab.transfer == "pull" else None
+        self.places = Places(self.router)
         self.waiting = Waiting(
             self.crew,
             self.witness,
@@ -191,6 +196,8 @@ class Conductor:
                 return self._submit(step)
             case Abort():
                 return self._abort(step)
+            case Retry():
+                return self._retry(step)
             case Advance():
                 return self._advance(step.ms)
             case Armed():
@@ -226,31 +233,43 @@ class Conductor:
         attempt = self.witness.attempts(name) + 1
         sizes["salt"] = request.salt or name
         reference_of = step.reference_of if step is not None else None
+        sent = self.places.send(name, step, sizes)
         if self.router is not None and reference_of is None:
-            taken = self.router.submit(name, attempt, sizes)
-            return Outcome("met", f"prefill took it as attempt {attempt}" if taken else WAITS)
+            taken = self.router.submit(name, attempt, sizes, sent)
+            return Outcome("met", f"{sent.prefill} took it as attempt {attempt}" if taken else WAITS)
         if self.router is not None and reference_of is not None:
-            presented = self.router.present(name, attempt, sizes, reference_of)
+            presented = self.router.present(name, attempt, sizes, reference_of, sent)
             if presented is None:
                 return Outcome("failed", f"claim: no reference was made for {reference_of}")
-            return Outcome("met", f"decode took it as attempt {attempt}" if presented else WAITS)
+            return Outcome("met", f"{sent.decode} took it as attempt {attempt}" if presented else WAITS)
         if step is not None and step.transfer_id is not None:
             sizes["transfer"] = str(step.transfer_id)
-        if "decode" in self.crew.replaced or self.scenario.lab.router:
+        lab = self.scenario.lab
+        if sent.decode in self.crew.replaced or lab.router or lab.decodes > 1:
             sizes["attempt"] = attempt
-        taken = self.crew.ask("decode", "submit", name=name, **sizes)
-        if self.scenario.lab.router:
-            self.crew.ask("prefill", "submit", name=name, **sizes)
-        return Outcome("met", f"decode took it as attempt {attempt}" if taken else WAITS)
+        fills = {"prefill": sent.prefill} if lab.prefills > 1 else {}
+        taken = self.crew.ask(sent.decode, "submit", name=name, **fills, **sizes)
+        if lab.router:
+            self.crew.ask(sent.prefill, "submit", name=name, **sizes)
+        return Outcome("met", f"{sent.decode} took it as attempt {attempt}" if taken else WAITS)
 
     def _abort(self, step: Abort) -> Outcome:
         """A client gives up: at whoever has its request, or where the step says."""
-        has = self.router.has(step.request) if self.router is not None else "decode"
-        asked = {"prefill": ("prefill",), "decode": (has,), "both": ("prefill", "decode")}[step.at]
+        asked = self.places.asked(step.request, step.at)
         before = len(self.witness.of("abort-ignored"))
         taken = [self.crew.ask(name, "abort", name=step.request) for name in asked]
         ignored = "".join(f"; {event.instance} ignores it" for event in self.witness.of("abort-ignored")[before:])
         return Outcome("met", f"{' and '.join(asked)} took the abort{ignored}" if all(taken) else WAITS)
+
+    def _retry(self, step: Retry) -> Outcome:
+        """A router has another prefill serve a request, and tells it of it if it does so of every request."""
+        decode = self.places.of(step.request).decode
+        taken = self.crew.ask(decode, "retry", name=step.request, prefill=step.prefill)
+        self.places.move(step.request, step.prefill)
+        if self.scenario.lab.router:
+            asked = self.places.sizes[step.request] | {"attempt": self.witness.attempts(step.request)}
+            self.crew.ask(step.prefill, "submit", name=step.request, **asked)
+        return Outcome("met", f"{decode} took it" if taken else WAITS)
 
     def _advance(self, ms: int) -> Outcome:
         if self.router is not None:
@@ -269,7 +288,8 @@ class Conductor:
         more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
         if step.write is not None:
-            self.hub.call(_poster(step), "arm_lane", hold=step.id, match=match, count=step.count)
+            for poster in posters(step, self.lab.engines):
+                self.hub.call(poster, "arm_lane", hold=step.id, match=match, count=step.count)
         if self.scenario.notifies(step):
             self.hub.call("prefill", "arm_notices", hold=step.id)
         self._open.append(step.id)
@@ -302,7 +322,8 @@ class Conductor:
                 return Outcome("failed", f"claim: {hold} is queued behind {before}")
             return self._see_arrive(hold) if held else self._too_early(hold)
         if step.write is not None:
-            self.crew.ask(_poster(step), "disarm_lane", hold=hold)
+            for poster in posters(step, self.lab.engines):
+                self.crew.ask(poster, "disarm_lane", hold=hold)
             self._look(held, BEFORE)
         if self.scenario.notifies(step):
             self.crew.ask("prefill", "disarm_notices", hold=hold)
@@ -314,10 +335,11 @@ class Conductor:
             return Outcome("met", f"nothing came that {hold} could have stopped")
         if not held:
             return self._too_early(hold)
-        if step.write is not None and "decode" in self.crew.stopped:
+        standing = self._receivers(held) & self.crew.stopped.keys() if step.write is not None else set()
+        if standing:
             self._unlooked.append(hold)
             if not self.witness.flight.one_sided:
-                return Outcome("met", "it is in the sockets of decode, which is stopped")
+                return Outcome("met", f"it is in the sockets of {min(standing)}, which is stopped")
         outcome = self._see_arrive(hold)
         if step.write is not None:
             self._look(held, "after-landing")
@@ -355,20 +377,31 @@ class Conductor:
 
         What was aimed at a process that has died since has no place in the one that is there.
         """
-        if "decode" not in self.crew.answering:
-            return
-        deaths = [event.hlc for event in self.witness.of("killed") if event.data["peer"] == "decode"]
+        for receiver in self._receivers(held) & set(self.crew.answering):
+            self._look_at(receiver, [event for event in held if self._receiver(event) == receiver], why)
+
+    def _receivers(self, held: list[Event]) -> set[str]:
+        return set(map(self._receiver, held))
+
+    def _receiver(self, held: Event) -> str:
+        """Whose memory a held write or read changes."""
+        if self.scenario.lab.decodes == 1:
+            return "decode"
+        return self.witness.receiver(held.data["what"])
+
+    def _look_at(self, receiver: str, held: list[Event], why: str) -> None:
+        deaths = [event.hlc for event in self.witness.of("killed") if event.data["peer"] == receiver]
         held = [event for event in held if not any(death > event.hlc for death in deaths)]
         regions = {
             event.data["layer"]: range(event.data["address"], event.data["address"] + event.data["bytes"])
             for event in self.witness.of("region")
-            if event.instance == "decode"
+            if event.instance == receiver
         }
-        page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == "decode")
+        page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == receiver)
         sizes = {
             event.data["layer"]: event.data.get("page_bytes", page_bytes)
             for event in self.witness.of("region")
-            if event.instance == "decode"
+            if event.instance == receiver
         }
         ranges = []
         for event in held:
@@ -381,7 +414,7 @@ class Conductor:
             page, start = divmod(address - regions[block].start, sizes[block])
             end = start + event.data["bytes"]
             ranges.append({"page": page, "layer": block, "start": start, "end": end, "write": event.data["what"]})
-        self.hub.call("decode", "look", ranges=ranges, why=why)
+        self.hub.call(receiver, "look", ranges=ranges, why=why)
 
     # -- processes
 
@@ -389,7 +422,7 @@ class Conductor:
         name = step.instance
         match step:
             case Stop():
-                if name == "decode":  # it cannot look once it stands still
+                if role_of(name) == "decode":  # it cannot look once it stands still
                     for hold in self._open:
                         self._look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
                 return Outcome("met", f"{name} stands still", self.crew.stop(name, fault))
@@ -420,7 +453,7 @@ class Conductor:
     def _go_on(self, name: str, fault: str) -> Outcome:
         """Continue a process, and see what was let go meanwhile arrive."""
         by = self.crew.go_on(name, fault)
-        unlooked, self._unlooked = self._unlooked if name == "decode" else [], []
+        unlooked, self._unlooked = self._unlooked if role_of(name) == "decode" else [], []
         for hold in unlooked:
             held = self.witness.held(hold)
             self._see_arrive(hold)
@@ -465,7 +498,8 @@ class Conductor:
             before = set().union(*held_by(step.of))
             attempts = held_by(step.request)
             if attempts and attempts[-1] & before:
-                return Outcome("met", f"{step.request} has page(s) {sorted(attempts[-1] & before)} of {step.of}")
+                shared = sorted(page for _, page in attempts[-1] & before)
+                return Outcome("met", f"{step.request} has page(s) {shared} of {step.of}")
             refusal = self.witness.refusal("page-free", step.of)
             if refusal is not None:
                 return Outcome("refused", f"{step.of}'s pages were kept", refusal)
@@ -493,11 +527,6 @@ def _fields(step: Armed) -> dict[str, object]:
     match = step.match
     assert match is not None
     return {name: getattr(match, name) for name in match.__struct_fields__}
-
-
-def _poster(step: Armed) -> str:
-    """Who posts what is held."""
-    return "decode" if step.reads else "prefill"
 
 
 def _nth(events: list[Event], count: int) -> Event | None:

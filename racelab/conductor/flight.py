@@ -129,7 +129,8 @@ def _goes_on_in_the_transport(event: Event) -> bool:
 def _way(event: Event) -> Way:
     if event.kind == "sent":
         return Way(event.instance, event.data.get("to", ""), is_write=False)
-    return Way(event.instance, event.data.get("to", "decode"), is_write=True)
+    own = event.instance if event.data.get("op") == "read" else "decode"
+    return Way(event.instance, event.data.get("to", own), is_write=True)
 
 
 def _things(event: Event) -> list[str]:

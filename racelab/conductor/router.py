@@ -7,6 +7,7 @@ from typing import Any
 from racelab.conductor.crew import Crew
 from racelab.conductor.witness import Witness
 from racelab.evidence.events import Event
+from racelab.steps import Submit
 
 
 class Router:
@@ -17,16 +18,20 @@ class Router:
         self._witness = witness
         self._asked: dict[str, dict[str, Any]] = {}
         self._answers = 0
+        self._sent: dict[str, Submit] = {}
         self._at_decode: set[str] = set()
 
-    def submit(self, name: str, attempt: int, asked: dict[str, Any]) -> bool:
-        """Take a request to prefill; False if prefill is stopped or dead."""
+    def submit(self, name: str, attempt: int, asked: dict[str, Any], sent: Submit) -> bool:
+        """Take a request to the prefill of `sent`; False if that is stopped or dead."""
         self._asked[name] = asked
+        self._sent[name] = sent
         self._at_decode.discard(name)
-        return self._crew.ask("prefill", "submit", name=name, attempt=attempt, **asked)
+        return self._crew.ask(sent.prefill, "submit", name=name, attempt=attempt, **asked)
 
-    def present(self, name: str, attempt: int, asked: dict[str, Any], of: str) -> bool | None:
-        """Take a request to decode with the latest reference that was made for `of`; None if there is none."""
+    def present(self, name: str, attempt: int, asked: dict[str, Any], of: str, sent: Submit) -> bool | None:
+        """Take a request to the decode of `sent` with the latest reference that was made for `of`; None if there is
+        none."""
+        self._sent[name] = sent
         made = [event for event in self._witness.of("referenced") if event.request == of]
         return self._forward(name, attempt, asked, made[-1]) if made else None
 
@@ -43,8 +48,10 @@ class Router:
     def _forward(self, name: str, attempt: int, asked: dict[str, Any], made: Event) -> bool:
         self._at_decode.add(name)
         reference = made.data["reference"]
-        return self._crew.ask("decode", "submit", name=name, attempt=attempt, reference=reference, **asked)
+        decode = self._sent[name].decode
+        return self._crew.ask(decode, "submit", name=name, attempt=attempt, reference=reference, **asked)
 
     def has(self, name: str) -> str:
         """The instance that has a request now."""
-        return "decode" if name in self._at_decode else "prefill"
+        sent = self._sent[name]
+        return sent.decode if name in self._at_decode else sent.prefill

@@ -57,15 +57,22 @@ class Witness:
         """Of the things held, those with an event of one of `kinds`."""
         return {event.data["what"] for kind in kinds for event in self.of(kind) if event.data["hold"] == hold}
 
-    def pages(self, request: str) -> list[set[int]]:
-        """Decode's pages of each attempt of a request."""
-        admitted = (event for event in self.of("admitted") if event.request == request)
-        return [{page for page, _ in event.data["tickets"]} for event in admitted]
+    def receiver(self, access: str) -> str:
+        """Whose memory a write or a read changes."""
+        posted = next(event for event in self.of("posted") if event.data["write"] == access)
+        return str(posted.data.get("to", posted.instance))
 
-    def sources(self, request: str) -> list[set[int]]:
-        """Prefill's pages of each attempt of a request."""
-        accepted = (event for event in self.of("accepted") if event.request == request)
-        return [{page for page, _ in event.data["tickets"]} for event in accepted]
+    def pages(self, request: str) -> list[set[tuple[str, int]]]:
+        """The pages of each attempt of a request, and whose: a decode's."""
+        return self._taken("admitted", request)
+
+    def sources(self, request: str) -> list[set[tuple[str, int]]]:
+        """The same of a prefill's pages."""
+        return self._taken("accepted", request)
+
+    def _taken(self, kind: str, request: str) -> list[set[tuple[str, int]]]:
+        taken = (event for event in self.of(kind) if event.request == request)
+        return [{(event.instance, page) for page, _ in event.data["tickets"]} for event in taken]
 
     def unposted(self) -> dict[str, list[str]]:
         """By instance, the fingerprints of its pages that are not those of any posted write."""
@@ -104,5 +111,7 @@ def _agrees(event: Event, step: Await) -> bool:
     if step.request is not None and event.request != step.request:
         return False
     if step.attempt is not None and event.attempt != step.attempt:
+        return False
+    if step.instance is not None and event.instance != step.instance:
         return False
     return step.hold is None or event.data.get("hold") == step.hold

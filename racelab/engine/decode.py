@@ -40,6 +40,7 @@ from racelab.engine.pool import PagePool
 from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
 from racelab.engine.reference import Reference
+from racelab.engine.retries import Retries
 from racelab.engine.shares import Shares
 from racelab.engine.slots import Slots
 from racelab.engine.streams import Companions
@@ -47,6 +48,7 @@ from racelab.engine.tails import LOOKS_MAX, PARTS, Tails
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
 from racelab.evidence.recorder import Recorder
+from racelab.instances import named
 from racelab.scenario import Lab
 from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport
@@ -97,14 +99,16 @@ class Decode(Answering):
         self._queue: list[Live] = []
         self._running: list[Live] = []
         self._step_due = False
+        self._retries = Retries(recorder, guards, self.ledger, mail, self._fill_again, self._begin_anew)
         self._pulls: Pulls | None = None
         if transport is not None:
             own = (shape, recorder, guards, pool, mail, clock, self.ledger, transport)
             self._pulls = Pulls(*own, self._enqueue, self._commit, self._fail)
 
     def greet(self) -> None:
-        """Tell prefill that this decode has taken another one's place."""
-        self._mail.send("hello", PREFILL, NOBODY, 0)
+        """Tell every prefill that this decode has taken another one's place."""
+        for prefill in named("prefill", self._shape.prefills):
+            self._mail.send("hello", prefill, NOBODY, 0)
 
     # -- the client
 
@@ -118,9 +122,11 @@ class Decode(Answering):
         attempt: int | None = None,
         reference: Reference | None = None,
         transfer: str | None = None,
+        prefill: str = PREFILL,
     ) -> int:
         """A request arrives; returns its attempt, counted from 1 for each name unless the client counts.
-        `timeout_ms` is its own time-out, `transfer` an id that the client chose for the transfer.
+        `timeout_ms` is its own time-out, `transfer` an id that the client chose for the transfer, `prefill` who is
+        to fill its pages.
 
         With a `reference` its KV is pulled; one that was made for this `attempt` says when the client submitted it.
         """
@@ -138,9 +144,11 @@ class Decode(Answering):
             new_tokens,
             pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
             timer=None,
+            timeout_ms=timeout_ms,
             submitted_ms=since_ms,
             stop_token=stop_token,
             transfer=transfer,
+            prefill=prefill,
             keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
         )
         patience_ms = timeout_ms or self._shape.request_timeout_ms
@@ -186,6 +194,16 @@ class Decode(Answering):
             self._recorder.record("abort-ignored", name, request.attempt, why="it is over here")
         else:
             self._end(request, "aborted")
+
+    def retry(self, name: str, prefill: str) -> None:
+        """A router has another prefill serve a request; harmless if its KV is there, or it has ended."""
+        self._retries.retry(self._requests[name], prefill)
+
+    def _begin_anew(self, request: Live, prefill: str) -> None:
+        """The request ends, and comes again as its next attempt."""
+        self._fail(request, f"it is to begin anew with {prefill}")
+        more = (request.timeout_ms, request.stop_token)
+        self.submit(request.name, request.prompt, request.new_tokens, *more, transfer=request.transfer, prefill=prefill)
 
     def _time_out(self, request: Live) -> None:
         if request.ended is None:
@@ -239,22 +257,33 @@ class Decode(Answering):
         """Have those pages filled that do not hold the request's prompt yet."""
         if request.ended is not None:
             return
-        shown = [[ticket.page, ticket.gen] for ticket in request.tickets]
-        granted = -(-request.transferred // self._shape.page_tokens)
-        for index in range(request.hits, granted):
-            size_bytes = self._pool.valid_bytes(index, request.transferred)
-            if not request.pulled:
-                self._tails.mark(request.tickets[index], index, request.transferred)
-            self.ledger.grant(request.tickets[index], NIC if request.pulled else PREFILL, size_bytes)
+        granted = self._grant(request)
         self.cache.publish(request.tickets, request.keys, committed=False)
         if request.hits == granted:
             self._commit(request)
         elif request.pulled and self._pulls is not None:
             self._pulls.begin(request)
         else:
-            self._reserve(request, shown[request.hits : granted])
+            self._reserve(request)
 
-    def _reserve(self, request: Live, pages: list[list[int]]) -> None:
+    def _grant(self, request: Live) -> int:
+        """Grant the pages that are to be filled; the index of the first after them."""
+        granted = -(-request.transferred // self._shape.page_tokens)
+        for index in range(request.hits, granted):
+            size_bytes = self._pool.valid_bytes(index, request.transferred)
+            if not request.pulled:
+                self._tails.mark(request.tickets[index], index, request.transferred)
+            self.ledger.grant(request.tickets[index], NIC if request.pulled else request.prefill, size_bytes)
+        return granted
+
+    def _fill_again(self, request: Live) -> None:
+        """The same, by another prefill."""
+        self._grant(request)
+        self._reserve(request)
+
+    def _reserve(self, request: Live) -> None:
+        granted = -(-request.transferred // self._shape.page_tokens)
+        pages = [[ticket.page, ticket.gen] for ticket in request.tickets[request.hits : granted]]
         chunk_tokens = self._shape.chunk_tokens
         first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
         chunks = range(first_chunk, -(-request.transferred // chunk_tokens))
@@ -269,7 +298,7 @@ class Decode(Answering):
         request.watchdog = self._clock.after(limit_ms, lambda: self._waited(request, limit_ms))
         self._mail.send(
             "reserve",
-            PREFILL,
+            request.prefill,
             request.name,
             request.attempt,
             transfer=request.transfer,
@@ -287,7 +316,7 @@ class Decode(Answering):
         """Handle one control message."""
         self._mail.received(message)
         if message.type == "hello":
-            self._on_hello()
+            self._on_hello(message.sender)
             return
         if message.type == "claimed" and self._pulls is not None:
             self._pulls.on_message(message)
@@ -306,14 +335,15 @@ class Decode(Answering):
         else:
             self._mail.ignored(message, f"decode takes no {message.type}")
 
-    def _on_hello(self) -> None:
+    def _on_hello(self, prefill: str) -> None:
         """Prefill has been replaced: it knows nothing of what was asked of its predecessor."""
-        waiting = [one for one in self._requests.values() if one.reserved and not one.committed and one.ended is None]
+        open_ones = (one for one in self._requests.values() if one.reserved and not one.committed and one.ended is None)
+        waiting = [one for one in open_ones if one.prefill == prefill]
         for request in waiting:
             about = (request.name, request.attempt, None, None, SILENCE)
             limit_ms = self._shape.receive_timeout_ms
             if self._guards.refuse(KeepWaiting(*about, waited_ms=0, limit_ms=limit_ms, replaced=True)):
-                self._fail(request, "prefill has been replaced")
+                self._fail(request, f"{prefill} has been replaced")
 
     def _on_written(self, message: Message, request: Live, looks: int = 0) -> None:
         assert message.chunk is not None
@@ -425,7 +455,7 @@ class Decode(Answering):
         if request.reserved and self._slots is not None:
             request.first_token = self._slots.first_token(request)
         if request.reserved:
-            self._mail.send("complete", PREFILL, request.name, request.attempt, transfer=request.transfer)
+            self._mail.send("complete", request.prefill, request.name, request.attempt, transfer=request.transfer)
         if request.pulled and self._pulls is not None:
             self._pulls.committed(request)
         self._running.append(request)
@@ -444,10 +474,10 @@ class Decode(Answering):
         if request in self._running:
             self._running.remove(request)
         if request.reserved and not request.committed:
-            question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=PREFILL)
+            question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=request.prefill)
             if self._guards.refuse(question):
                 about = (request.name, request.attempt)
-                self._mail.send("abort", PREFILL, *about, transfer=request.transfer, why=kind)
+                self._mail.send("abort", request.prefill, *about, transfer=request.transfer, why=kind)
         if request.pulled and self._pulls is not None:
             self._pulls.ended(request)
         self.cache.release(request.tickets, kind)

@@ -18,6 +18,8 @@ class Job:
     attempt: int
     transfer: str | None
     prompt: list[int]
+    decode: str = "decode"
+    """the instance whose pages it fills, once that has said so"""
     segment: str = ""
     regions: list[int] = field(default_factory=list)
     first_page: int = 0

@@ -22,11 +22,15 @@ class Live:
     pages_needed: int
     timer: Timer | None
     """the client's patience, if it has an end"""
+    timeout_ms: int | None
+    """its own time-out, if it has one"""
     submitted_ms: int
     stop_token: int | None
     """the token after which it is over"""
     transfer: str | None
     """the client's own id of its transfer, if it has one"""
+    prefill: str
+    """the instance that fills its pages"""
     keys: list[str]
     """content keys of the prompt's full pages; empty without a prefix cache"""
     tickets: list[Ticket] = field(default_factory=list)

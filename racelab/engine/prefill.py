@@ -31,13 +31,13 @@ from racelab.engine.shares import Shares
 from racelab.engine.slots import Metadata
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
+from racelab.instances import mark_of, named
 from racelab.scenario import Lab
 from racelab.transport.lanes import WriteIdentity
 from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport, Write
 
 NIC = "nic"
-DECODE = "decode"
 
 PLACEHOLDER = [0, 0]
 """What prefill computes in place of a prompt that it does not accept: one token's KV travels."""
@@ -81,8 +81,9 @@ class Prefill:
         self._steps_due = 0
 
     def greet(self) -> None:
-        """Tell decode that this prefill has taken another one's place."""
-        self._mail.send("hello", DECODE, NOBODY, 0)
+        """Tell every decode that this prefill has taken another one's place."""
+        for decode in named("decode", self._shape.decodes):
+            self._mail.send("hello", decode, NOBODY, 0)
 
     # -- clients and routers
 
@@ -130,10 +131,14 @@ class Prefill:
             self._accept(message)
             return
         if message.type == "hello":
-            self._on_hello()
+            self._on_hello(message.sender)
             return
-        job = self._rooms.find(message.request, message.attempt, message.transfer)
-        if job is None:
+        about = (message.request, message.attempt)
+        job = self._rooms.find(*about, message.transfer)
+        if message.type == "abort" and about in self._rooms.turned_down:  # whoever is in its room is another one
+            body: dict[str, Any] = {"clean": True, "pages": self._rooms.turned_down.pop(about)}
+            self._mail.send("abort-ack", message.sender, *about, transfer=message.transfer, **body)
+        elif job is None:
             self._rooms.close(message.request, message.attempt, message.transfer, message.type)
             self._mail.ignored(message, "no such attempt here")
         elif message.type == "abort":
@@ -143,9 +148,9 @@ class Prefill:
         else:
             self._mail.ignored(message, f"prefill takes no {message.type}")
 
-    def _on_hello(self) -> None:
+    def _on_hello(self, decode: str) -> None:
         """Decode has been replaced: it will never say that it is done with what its predecessor asked for."""
-        for job in [job for job in self._rooms if job.reserved and not job.released]:
+        for job in [job for job in self._rooms if job.reserved and job.decode == decode and not job.released]:
             about = (job.request, job.attempt, None, None, SILENCE)
             question = KeepWaiting(*about, waited_ms=0, limit_ms=self._shape.source_hold_ms, replaced=True)
             if self._guards.refuse(question):
@@ -197,7 +202,7 @@ class Prefill:
             job = Job(message.request, message.attempt, message.transfer, body["prompt"])
             job.offered = not self._shape.router
             self._rooms.enter(job)
-        job.reserved = True
+        job.reserved, job.decode = True, message.sender
         job.segment, job.regions = body["segment"], body["regions"]
         job.first_page, job.pages = body["first_page"], [(page, gen) for page, gen in body["pages"]]
         job.slot = tuple(body["slot"]) if "slot" in body else None
@@ -214,9 +219,10 @@ class Prefill:
         closed = self._rooms.closed(*about, message.transfer)
         if closed == "abort":  # decode has asked before: nothing was posted, and nothing will be
             body: dict[str, Any] = {"clean": True, "pages": message.body["pages"]}
-            self._mail.send("abort-ack", DECODE, *about, transfer=message.transfer, **body)
+            self._mail.send("abort-ack", message.sender, *about, transfer=message.transfer, **body)
         else:
-            self._mail.send("failed", DECODE, *about, transfer=message.transfer, why=why)
+            self._rooms.turned_down[about] = message.body["pages"]
+            self._mail.send("failed", message.sender, *about, transfer=message.transfer, why=why)
 
     def _begin(self, job: Job) -> None:
         """The request is here, and so are decode's pages."""
@@ -337,7 +343,7 @@ class Prefill:
 
     def _next_write(self) -> str:
         self._writes += 1
-        return f"w{self._recorder.incarnation}-{self._writes}"
+        return f"w{self._recorder.incarnation}-{self._writes}{mark_of(self._recorder.instance)}"
 
     def _write(self, job: Job, chunk: int, index: int, block: int) -> Write:
         size = self._pool.valid_bytes(index, job.transferred, block)
@@ -353,6 +359,7 @@ class Prefill:
             address=job.regions[block] + page * self._pool.page_sizes[block],
             bytes=size,
             block=None if self._pool.is_plain else block,
+            writer=self._recorder.instance if self._shape.prefills > 1 else None,
             **self._pool.share(block),
         )
         whole = self._pool.fingerprint(source, block, 0, size)
@@ -362,6 +369,7 @@ class Prefill:
             source_page=source,
             fingerprint=whole,
             chunks=self._pool.seen.of(whole),
+            to=job.decode if self._shape.decodes > 1 else None,
         )
 
     def _tell_written(self, job: Job, handle: Handle) -> None:
@@ -371,7 +379,7 @@ class Prefill:
         body: dict[str, Any] = {"final": True} if job.placeholder else {}
         self._mail.send(
             "written",
-            DECODE,
+            job.decode,
             job.request,
             job.attempt,
             chunk=chunk,
@@ -417,7 +425,7 @@ class Prefill:
         job.owes_ack = refused is not None and outstanding > 0
         if not job.owes_ack:
             body: dict[str, Any] = {"clean": refused is None, "pages": job.pages}
-            self._mail.send("abort-ack", DECODE, job.request, job.attempt, transfer=job.transfer, **body)
+            self._mail.send("abort-ack", job.decode, job.request, job.attempt, transfer=job.transfer, **body)
 
     def _waited(self, job: Job, limit_ms: int) -> None:
         """Decode has not said for so long that it is done with the attempt."""
@@ -428,9 +436,9 @@ class Prefill:
     def _give_up(self, job: Job, why: str) -> None:
         """The attempt ends here first. Decode is told if it is known which decode it is: its reserve says so."""
         self._release(job, why)
-        question = SkipNotice(job.request, job.attempt, None, None, SILENCE, peer=DECODE)
+        question = SkipNotice(job.request, job.attempt, None, None, SILENCE, peer=job.decode)
         if job.reserved and self._guards.refuse(question):
-            self._mail.send("failed", DECODE, job.request, job.attempt, transfer=job.transfer, why=why)
+            self._mail.send("failed", job.decode, job.request, job.attempt, transfer=job.transfer, why=why)
 
     def _release(self, job: Job, why: str, by: str | None = None) -> None:
         """The attempt is over, on the word of message `by` if there is one: its source pages may go."""

@@ -20,6 +20,7 @@ from racelab.engine.mail import Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.reference import Reference
 from racelab.evidence.recorder import Recorder
+from racelab.instances import mark_of
 from racelab.scenario import Lab
 from racelab.transport.lanes import WriteIdentity
 from racelab.transport.messages import Message
@@ -133,7 +134,7 @@ class Pulls:
         source_page, source_gen = pull.reference.pages[index]
         address = self._pool.place(layer, ticket.page)
         identity = WriteIdentity(
-            write=f"d{self._recorder.incarnation}-{self._reads}",
+            write=f"d{self._recorder.incarnation}-{self._reads}{mark_of(self._recorder.instance)}",
             request=live.name,
             attempt=live.attempt,
             chunk=index * self._shape.page_tokens // self._shape.chunk_tokens,
@@ -143,6 +144,7 @@ class Pulls:
             address=address,
             bytes=self._pool.valid_bytes(index, live.transferred),
             op="read",
+            writer=self._recorder.instance if self._shape.decodes > 1 else None,
             source=pull.regions[layer] + source_page * self._pool.page_bytes,
         )
         return Write(

@@ -27,6 +27,8 @@ class Rooms:
         self._jobs: dict[str, Job] = {}
         self._closed: dict[str, str] = {}
         """rooms that ended before there was a job, and why"""
+        self.turned_down: dict[tuple[str, int], list[list[int]]] = {}
+        """attempts for which nothing was or will be posted, and decode's pages for them"""
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())

@@ -20,7 +20,9 @@ def lost_with_its_process(history: History, end: Event, write: Write | None) -> 
         sent = (event for event in history.by_kind["sent"] if event.data["id"] == end.data["what"])
         concerned = {event.data["to"] for event in sent}
     else:
-        concerned = {write.posted.instance} if "fenced" in end.data else _receivers(history)
+        to = write.posted.data.get("to")
+        receivers = {to} if to is not None else _receivers(history)
+        concerned = {write.posted.instance} if "fenced" in end.data else receivers
     return any(
         isinstance(issued.step, Kill | Unregister) and issued.step.instance in concerned and issued.issued.hlc < end.hlc
         for issued in history.derived(Schedule).steps

@@ -104,6 +104,7 @@ KINDS: dict[str, Kind] = {
     ),
     "queued": Kind("no pages: the request waits", ("needs", "free")),
     "admitted": Kind("the request has its pages", ("tickets",)),
+    "retried": Kind("another prefill is to serve the request, into the same pages", ("before", "to")),
     "offered": Kind("a router has sent the request to prefill as well", ("prompt_tokens",)),
     "accepted": Kind("prefill took up an attempt", ("prompt_tokens", "tickets")),
     "committed": Kind("decode takes the KV as complete", ("fingerprints",)),

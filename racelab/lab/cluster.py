@@ -14,9 +14,8 @@ import msgspec
 from racelab import documents
 from racelab.errors import UsageError
 from racelab.gates import Injector
+from racelab.instances import ROLES, role_of
 from racelab.shipped import shipped
-
-ROLES = ("prefill", "decode")
 
 RETRIES = 7
 """How often a queue pair of Mooncake's tries again (0.3.13, rdma_endpoint.cpp); rdma_rxe takes 7 as for ever."""
@@ -57,6 +56,28 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     broker: str = "embedded"
     gate_ports: dict[str, int] = {}
     instances: dict[str, Placement]
+
+    def check_room(self, names: Iterable[str]) -> None:
+        """Whether every instance of a lab has a place here: of its own, or on this machine beside its namesake.
+
+        Raises:
+            UsageError: one has none.
+        """
+        homeless = [name for name in names if name not in self.instances]
+        if homeless and self.machine:
+            raise UsageError(
+                f"cluster {self.cluster} has no place for {homeless[0]}: its machine has two agents",
+                next="use a cluster without a machine, such as --cluster local or softhca",
+            )
+        if homeless and self.ray != "local":
+            raise UsageError(
+                f"cluster {self.cluster} has no place for {homeless[0]}",
+                next="add it under instances in the cluster file",
+            )
+
+    def place(self, name: str) -> Placement:
+        """Where an instance goes."""
+        return self.instances.get(name) or self.instances[role_of(name)]
 
     @property
     def machine_in_words(self) -> str | None:

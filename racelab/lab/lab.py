@@ -19,8 +19,9 @@ from racelab.channel.hub import Hub, Peer
 from racelab.errors import DirtyLabError, LabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import INSTANCE_VARIABLE, Injector
+from racelab.instances import ROLES, role_of
 from racelab.lab.children import Child
-from racelab.lab.cluster import ROLES, Cluster
+from racelab.lab.cluster import Cluster
 from racelab.lab.ray_cluster import RayCluster
 from racelab.scenario import Lab as Shape
 from racelab.targets.target import Target
@@ -47,7 +48,10 @@ class Lab:
         here = {injector.name: injector for injector in cluster.gates(injectors)}
         self.gates = {name: each for name, each in here.items() if each.subject in ("write", "message")}
         self._of_processes = next((each for each in here.values() if each.subject == "process"), None)
-        self.engines = list(ROLES)
+        self.engines: list[str] = list(ROLES)
+        """the instances of the run"""
+        self._instances: list[str] = list(ROLES)
+        """all that were started: a run may need fewer than one before it"""
         self.recorder = Recorder("conductor")
         self.hub = Hub(self.recorder, cluster.hub_host)
         self.phases_s: dict[str, float] = {}
@@ -119,19 +123,33 @@ class Lab:
                 self._spawn_gate(gate.name, [*simulated, *beyond, "--rails", str(self.cluster.rails)])
                 self._wait_for(gate.name)
         with self._phase("instances"):
-            for role in ROLES:
-                self._spawn_instance(role, gate)
-            self._wait_for(*ROLES)
+            for name in self._instances:
+                self._spawn_instance(name, gate)
+            self._wait_for(*self._instances)
         with self._phase("introductions"):
             if not gate.preloads:
-                segments = (str(self.hub.peers[name].facts["segment"]) for name in TARGETS)
+                segments = (str(self.hub.peers[name].facts["segment"]) for name in self._targets)
                 self._spawn_gate(gate.name, [each for segment in segments for each in ("--target", segment)])
                 self._wait_for(gate.name)
-            self._introduce(self.engines, gate)
+            self._introduce(self._instances, gate)
+
+    def _add(self, names: list[str]) -> None:
+        """Start instances that the lab does not have yet, and have those that it has know of them."""
+        gate = self._write_gate
+        for name in names:
+            self._spawn_instance(name, gate)
+        self._wait_for(*names)
+        self._instances += names
+        if not gate.preloads:
+            targets = [str(self.hub.peers[name].facts["segment"]) for name in names]
+            self.hub.peers[gate.name].facts["segments"] |= self.hub.call(gate.name, "add_targets", targets=targets)
+        self._introduce(names, gate)
+        others = [name for name in self._instances if name not in names]
+        self._tell_of_gate(others, gate)
 
     def _spawn_instance(self, role: str, gate: Injector, port: int | None = None) -> None:
         """Start an instance's process, at the transport's `port` if it has to be that one."""
-        place = self.cluster.instances[role]
+        place = self.cluster.place(role)
         preloaded = self.hub.peers[gate.name].facts["environment"] if gate.preloads else {}
         options: dict[str, Any] = {
             "hub": self.hub.address,
@@ -163,8 +181,16 @@ class Lab:
         bus = self.hub.peers["bus"].facts["mqtt"]
         self.hub.call_all(names, "join_bus", address=bus, lab=self._short_name)
         self.segments |= {name: str(self.hub.peers[name].facts.get("segment", "")) for name in names}
+        self._tell_of_gate(names, gate)
+
+    def _tell_of_gate(self, names: list[str], gate: Injector) -> None:
         facts = self.hub.peers[gate.name].facts
         self.hub.call_all(names, "use_gate", segments=facts.get("segments", {}), announce=facts["announce"])
+
+    @property
+    def _targets(self) -> list[str]:
+        """Whom the gate of writes stands for, in the order in which it was told."""
+        return [*TARGETS, *(name for name in self._instances if name not in TARGETS)]
 
     @property
     def _write_gate(self) -> Injector:
@@ -237,9 +263,9 @@ class Lab:
         return self.hub.peers[name]
 
     def tell_of_replacement(self, names: list[str], segment: str) -> None:
-        """Writers learn that another process is at an address that they know."""
-        for name in names:
-            if name == "prefill":
+        """Writers learn that another process is at an address that they know, those too that this run is without."""
+        for name in (*names, *(each for each in self._instances if each not in self.engines)):
+            if role_of(name) == "prefill":
                 self.hub.call(name, "peer_replaced", segment=segment)
 
     def begin(self, name: str, numbers_from: int, generations_from: int) -> None:
@@ -277,23 +303,34 @@ class Lab:
         """
         gate = self._write_gate
         if not gate.retargets:
+            self._instances = list(self.engines)
             self._end_processes(*self.hub.peers)
             self._ray.end()
             self._start_bus()
             self._start_instances()
             return
-        known = {name: self.hub.heard.get(name, 0) for name in self.engines}
+        known = {name: self.hub.heard.get(name, 0) for name in self._instances}
         self._end_processes(*known)
         self._ray.renew()
-        for name in ROLES:
+        for name in self._instances:
             self._spawn_instance(name, gate)
-        self._wait_for(*ROLES)
-        targets = [str(self.hub.peers[name].facts["segment"]) for name in TARGETS]
+        self._wait_for(*self._instances)
+        targets = [str(self.hub.peers[name].facts["segment"]) for name in self._targets]
         self.hub.peers[gate.name].facts |= self.hub.call(gate.name, "retarget", targets=targets)
-        self._introduce(self.engines, gate)
+        self._introduce(self._instances, gate)
         self._numbers_from = {name: known[name] + NUMBERS_APART for name in known}
 
     # -- between runs
+
+    def _form(self, names: list[str]) -> None:
+        """The instances of the next run, and no other, take part in it."""
+        missing = [name for name in names if name not in self._instances]
+        if missing:
+            self._add(missing)
+        for name in self.engines:
+            if name not in names:
+                self.hub.call(name, "retire")
+        self.engines = names
 
     def _counts_from(self, name: str) -> dict[str, int]:
         return {"numbers_from": self._numbers_from[name]} if name in self._numbers_from else {}
@@ -304,6 +341,7 @@ class Lab:
         Raises:
             DirtyLabError: a gate still holds something; `renew` helps.
         """
+        self._form(shape.instances)
         self.incarnation += 1
         present = [name for name in self._children if name != BROKER]
         asked = {gate: self.hub.send(gate, "reset", incarnation=self.incarnation) for gate in present}

@@ -50,11 +50,11 @@ class InstanceActor:
         """The process ids of this, once it is up."""
         return [os.getpid()]
 
-    def run(self, entry: str, role: str, options: dict[str, Any]) -> str | None:
+    def run(self, entry: str, name: str, options: dict[str, Any]) -> str | None:
         """Be the instance until the conductor hangs up; the reason if it could not."""
         module, _, function = entry.partition(":")
         try:
-            getattr(importlib.import_module(module), function)(role, **options)
+            getattr(importlib.import_module(module), function)(name, **options)
         except Exception as error:  # crosses the process boundary as one line
             return f"{type(error).__name__}: {error}"
         return None
@@ -144,7 +144,7 @@ class RayCluster:
                 actor = self._actor(role, {INSTANCE_VARIABLE: role})  # what /proc says of a fork is its parent's
                 self._parents[role] = Placed(actor, None, actor.prepare.remote(entry))
             parent = self._parents[role]
-            own = variables | self._cluster.instances[role].environment
+            own = variables | self._cluster.place(role).environment
             self._instances[role] = replace(parent, ended=parent.actor.fork.remote(role, options, own))
         else:
             actor = self._actor(role, variables)
@@ -153,11 +153,14 @@ class RayCluster:
 
     def _actor(self, role: str, variables: dict[str, str]) -> Any:
         assert self._group is not None, "start comes before spawn"
-        place = self._cluster.instances[role]
-        index = list(self._cluster.instances).index(role)
+        place = self._cluster.place(role)
+        there: dict[str, Any] = {}
+        if role in self._cluster.instances:  # else it goes beside the others, and reserves nothing
+            index = list(self._cluster.instances).index(role)
+            bundle = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+            there = {"resources": place.resources, "scheduling_strategy": bundle}
         return InstanceActor.options(  # type: ignore[attr-defined]  # ray.remote adds it
-            resources=place.resources,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
+            **there,
             runtime_env={"env_vars": transport_variables(self._cluster.transport) | variables | place.environment},
         ).remote()
 

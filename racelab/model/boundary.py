@@ -24,7 +24,7 @@ from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FOR
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
-        *("offered", "abort-ignored"),
+        *("offered", "abort-ignored", "retried"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),

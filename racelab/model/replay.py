@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
+from racelab.instances import ROLES
 from racelab.model import boundary
 from racelab.model.refusal import Refusal, Refused, difference_of, say
 from racelab.model.spec.actions import Action, Step, enabled, take
@@ -68,6 +69,7 @@ class Replay:
             for event in history.by_kind["received"]
         )
         self._numbers = _Numbers(history)
+        self._several = len(history.header.scenario.lab.instances) > len(ROLES)
         self._late = {_work(event) for event in history.by_kind["work-done"]}
 
     def run(self) -> Refused | None:
@@ -85,6 +87,8 @@ class Replay:
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 if event.kind in boundary.PULLED or self._pulled:
                     raise Refusal("specification gap", boundary.NO_PULLS)
+                if self._several:
+                    raise Refusal("specification gap", "the specification speaks of one prefill and one decode")
                 if not boundary.is_of_another_guard(self.config, event):
                     self._accept(event)
             except Refusal as refusal:

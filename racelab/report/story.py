@@ -181,7 +181,7 @@ class Story:
             line = _together(group)
             if met[key]:
                 line.append(f": {met[key]}", style="bold red" if "owns" in met[key] else "")
-            self._indented(line, 16, Text.assemble("        ", (f"{group[0].instance:<8}", "dim")))
+            self._indented(line, 16, Text.assemble("        ", (f"{group[0].instance:<7} ", "dim")))
 
     def _finish_line(self) -> None:
         if self._step is not None:

@@ -215,6 +215,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "received": lambda e, d: f"receives {d.get('type')!r} of {who(e)} from {d.get('from')}",
     "ignored": lambda e, d: f"ignores {d.get('type')!r} of {who(e)}: {d.get('why')}",
     "submitted": lambda e, d: f"{who(e)} arrives: {d.get('prompt_tokens')} prompt tokens",
+    "retried": lambda e, d: f"{who(e)} goes to {d.get('to')} in place of {d.get('before')}, into the same pages",
     "queued": lambda e, d: f"{who(e)} waits: it needs {d.get('needs')} pages and {d.get('free')} are free",
     "forwarded": lambda e, d: f"{who(e)} arrives with its reference",
     "referenced": lambda e, d: f"{who(e)} is computed, and its client gets a reference to {_named(d)}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
@@ -29,14 +29,13 @@ from racelab.engine.reference import Reference
 from racelab.engine.slots import Metadata, SlotMemory, Slots
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
+from racelab.instances import role_of
 from racelab.scenario import Lab
 from racelab.transport.bus import Bus
 from racelab.transport.home import Home
 from racelab.transport.messages import Message
 from racelab.transport.mooncake import OwnProcess, Transport
 from racelab.vm.home import MachineHome
-
-Role = Literal["prefill", "decode"]
 
 POLLS_AT_ONCE = 48
 POLL_INTERVAL_S = 1e-3
@@ -49,7 +48,7 @@ class Instance:
 
     def __init__(
         self,
-        role: Role,
+        name: str,
         hub: str,
         token: str,
         host: str,
@@ -59,10 +58,11 @@ class Instance:
         port: int | None = None,
     ) -> None:
         torch.set_num_threads(1)
-        self.role = role
-        self.recorder = Recorder(role)
+        self.name = name
+        self.role = role_of(name)
+        self.recorder = Recorder(name)
         self._home: Home = (
-            MachineHome(role, host, device, **machine) if machine else OwnProcess(host, transport, device, port)
+            MachineHome(name, host, device, **machine) if machine else OwnProcess(host, transport, device, port)
         )
         self.transport = Transport(host, self.recorder, protocol=transport, home=self._home)
         self.link = Link(
@@ -96,7 +96,9 @@ class Instance:
             "release_work": self.release_work,
             "submit": self.submit,
             "abort": self.abort,
+            "retry": self.retry,
             "advance": self.advance,
+            "retire": self.retire,
             "look": self.look,
             "dissect": self.dissect,
             "sync": self.sync,
@@ -139,7 +141,7 @@ class Instance:
     async def _join_bus(self, command: Command) -> None:
         """Connect to the broker (through its gate); the only command that has to wait."""
         try:
-            self.bus = await Bus(command.args["address"], command.args["lab"], self.role, self._on_message).__aenter__()
+            self.bus = await Bus(command.args["address"], command.args["lab"], self.name, self._on_message).__aenter__()
         except Exception as error:  # reported to the conductor, which decides
             self.link.reply(command, error=str(error))
         else:
@@ -345,6 +347,7 @@ class Instance:
         attempt: int | None = None,
         reference: dict[str, Any] | None = None,
         transfer: str | None = None,
+        prefill: str = "prefill",
     ) -> int | None:
         """The client sends a request to decode, and a router to prefill as well. If its KV is to be pulled the client
         sends it to prefill, and then to decode with the reference that prefill gave it."""
@@ -358,16 +361,25 @@ class Instance:
             return attempt
         assert self.engine is not None
         given = msgspec.convert(reference, Reference) if reference is not None else None
-        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt, given, transfer)
+        return self.engine.submit(name, tokens, new_tokens, timeout_ms, stop_token, attempt, given, transfer, prefill)
 
     def abort(self, name: str) -> None:
         """The client, or a router, gives up on a request."""
         assert self.engine is not None
         self.engine.abort(name)
 
+    def retry(self, name: str, prefill: str) -> None:
+        """A router has another prefill serve a request."""
+        assert isinstance(self.engine, Decode)
+        self.engine.retry(name, prefill)
+
     def advance(self, ms: int) -> int:
         """Virtual time passes here."""
         return self.clock.advance(ms)
+
+    def retire(self) -> None:
+        """The next run is without this instance: no timer of the last one fires in it."""
+        self.clock.close()
 
     def look(self, ranges: list[dict[str, Any]], why: str) -> None:
         """Read own memory: the fingerprint of each of `ranges` (page, layer, start, end, write)."""
@@ -413,7 +425,7 @@ class Instance:
         assert pool is not None
         self.transport.unregister()
         for block in range(len(pool.blocks)):
-            about: dict[str, Any] = {"fault": fault, "peer": self.role, "bytes": pool.block_bytes(block)}
+            about: dict[str, Any] = {"fault": fault, "peer": self.name, "bytes": pool.block_bytes(block)}
             self.recorder.record("unregistered", address=pool.address(block), **about)
 
     def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:
@@ -435,7 +447,7 @@ class Instance:
         return {"foreign": foreign, "leftovers": leftovers}
 
 
-def run(role: Role, hub: str, token: str, host: str, transport: str, **place: Any) -> None:
-    """Be an instance until the conductor hangs up."""
-    instance = Instance(role, hub, token, host, transport, **place)
+def run(name: str, hub: str, token: str, host: str, transport: str, **place: Any) -> None:
+    """Be the instance of this name until the conductor hangs up."""
+    instance = Instance(name, hub, token, host, transport, **place)
     asyncio.run(instance.run())

@@ -1,8 +1,8 @@
 """A target: the system under test, as the lab and the conductor see it.
 
 The lab starts its instances from `entry`; each connects to the hub by itself and answers the commands reset,
-use_gate, peer_replaced, arm_lane, disarm_lane, join_bus, submit, abort, advance, look, dissect, sync, timers,
-register, unregister and quiesce with the events of docs/history.md. `policies` maps a policy's name to its
+use_gate, peer_replaced, arm_lane, disarm_lane, join_bus, submit, abort, retry, advance, retire, look, dissect, sync,
+timers, register, unregister and quiesce with the events of docs/history.md. `policies` maps a policy's name to its
 guards, and is empty for an engine whose protections have no names. `reset` gets a `glue_fault` if one is
 asked for, and in a process that takes a dead one's place `numbers_from` and `generations_from`, where the
 dead one's events and generations ended.
@@ -20,7 +20,7 @@ from racelab.gates import Injector
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """`entry` is "module:function", called in an instance's own process as `function(role, **options)`."""
+    """`entry` is "module:function", called in an instance's own process as `function(name, **options)`."""
 
     name: str
     means: str

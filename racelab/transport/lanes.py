@@ -55,6 +55,8 @@ class WriteIdentity(msgspec.Struct, frozen=True, kw_only=True):
     batch: str | None = None
     batch_writes: int = 0
     """what was submitted with it, and how many those are; known only while a hold may want whole batches"""
+    writer: str | None = None
+    """who posts it, where several instances could"""
 
     @property
     def together(self) -> dict[str, Any]:

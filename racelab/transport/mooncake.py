@@ -55,6 +55,8 @@ class Write:
     """the fingerprints of its chunks (racelab.evidence.fingerprint)"""
     source_gen: int | None = None
     reads_from: str | None = None
+    to: str | None = None
+    """of a write: whose memory it goes to, where several instances have such"""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ class Transport:
         for them, and where they are announced first."""
         self._path.use_gate(segments)
         self.notices.use_gate(segments)
+        if self._announcer is not None:
+            self._announcer.close()
         self._announcer = Announcer(announce)
 
     def peer_replaced(self, segment: str) -> None:
@@ -251,6 +255,7 @@ class Transport:
             fingerprint=write.fingerprint,
             **identity.of,
             **({"chunks": write.chunks} if write.chunks is not None else {}),
+            **({"to": write.to} if write.to is not None else {}),
             **(of_a_read(write) if identity.op == "read" else {}),
         )
 

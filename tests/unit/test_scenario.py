@@ -130,7 +130,7 @@ steps:
         ("r1: {}", "r1: {}\n  probe: {}", 5, "is kept for the request that follows the drain"),
         ("r1: {}", "r1: {stop-at: 4}", 4, "stop-at is the index of one of the new tokens"),
         ("  - submit: r1", "  - submit: {request: r1, transfer-id: [7]}", 7, "transfer-id: expected"),
-        ("  - submit: r1", "  - abort: {request: r1, at: client}", 7, "not one of decode, prefill, both"),
+        ("  - submit: r1", "  - abort: {request: r1, at: client}", 7, "no instance 'client' in this lab"),
         ("r1: {}", "r1: {prefix: system}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix-tokens: 3}", 4, "'prefix' and 'prefix-tokens' go together"),
         ("r1: {}", "r1: {prefix: system, prefix-tokens: 25}", 4, "at least 1 token of the prompt's own"),

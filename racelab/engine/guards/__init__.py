@@ -19,6 +19,7 @@ from racelab.engine.guards.local_work import AdvertisePages, PostUncomputed
 from racelab.engine.guards.pages import EndDrain, FreeExpired, FreePage
 from racelab.engine.guards.policies import ALL_GUARDS, GUARDS, POLICIES
 from racelab.engine.guards.publishing import PublishPages
+from racelab.engine.guards.retries import KeepDestination
 from racelab.engine.guards.slots import UseSlot
 from racelab.engine.guards.together import CommitApart
 from racelab.engine.guards.transfer import AcknowledgeAbort, CommitTransfer, PostChunk
@@ -47,6 +48,7 @@ __all__ = [
     "Guard",
     "Guards",
     "HonourClaim",
+    "KeepDestination",
     "KeepWaiting",
     "LetLeaseLapse",
     "PostChunk",

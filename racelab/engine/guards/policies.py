@@ -18,6 +18,7 @@ from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
 from racelab.engine.guards.local_work import ComputeBeforePost, LocalWorkBeforeGrant
 from racelab.engine.guards.pages import DrainBeforeFree, HoldWithoutEnd, QuarantineOnExpiry
 from racelab.engine.guards.publishing import PublishAfterCommit
+from racelab.engine.guards.retries import RetryTakesOtherPages
 from racelab.engine.guards.slots import SlotCarriesOwner
 from racelab.engine.guards.together import CommitTogether
 from racelab.engine.guards.transfer import AckWhenDrained, CommitWhenWhole, LengthsAgree, StopPostingOnAbort
@@ -45,6 +46,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     CheckIncarnation,
     BytesBeforeCommit,
     CommitTogether,
+    RetryTakesOtherPages,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
