@@ -378,7 +378,7 @@ def _check(
                 document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
         if isinstance(step, Submit):
             submitted.add(step.request)
-        elif isinstance(step, Abort | Await | Expect) and step.request in requests.keys() - submitted - unread:
+        elif isinstance(step, Abort | Retry | Await | Expect) and step.request in requests.keys() - submitted - unread:
             document.problem(f"{step.request} is not submitted before this step", *place)
         pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
         if pulls and lab is not None and lab.transfer != "pull":
