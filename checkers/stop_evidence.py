@@ -8,6 +8,7 @@ a queue pair reset) stands without completions where the fence table says that i
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from checkers.granted_writes import NIC, GrantedWrites
@@ -127,25 +128,27 @@ class Claims:
 
     def _gap(self, life: Life, grant: Grant, writes: list[Write]) -> str | None:
         """Completions close a grant only if everything granted was posted; else more may come."""
-        if grant.opened.data["to"] == NIC and self._posts_no_more(grant):
-            return None
         size = grant.opened.data["bytes"]
         blocks = self._blocks.count(life.instance)
         posted = {write.layer for write in writes}
-        if size and len(posted) < blocks:
-            missing = ", ".join(self._blocks.name(block) for block in range(blocks) if block not in posted)
-            return f"no write of its {missing} was posted, and posting is not closed"
-        return None
+        if not size or len(posted) >= blocks or (grant.opened.data["to"] == NIC and self._posts_no_more(grant)):
+            return None
+        missing = ", ".join(self._blocks.name(block) for block in range(blocks) if block not in posted)
+        return f"no write of its {missing} was posted, and posting is not closed"
 
     def _posts_no_more(self, grant: Grant) -> bool:
         """Whether the attempt of a source page had ended when its grant was closed."""
         opened, closed = grant.opened, grant.closed
-        return any(
-            (event.instance, event.request, event.attempt) == (opened.instance, opened.request, opened.attempt)
-            and closed is not None
-            and event.seq < closed.seq
-            for event in self.history.by_kind["attempt-ended"]
-        )
+        ended = self._ended.get((opened.instance, opened.request, opened.attempt))
+        return ended is not None and closed is not None and ended < closed.seq
+
+    @cached_property
+    def _ended(self) -> dict[tuple[str, str | None, int | None], int]:
+        """By attempt: the number of the first event by which its prefill was done with it."""
+        ended: dict[tuple[str, str | None, int | None], int] = {}
+        for event in self.history.by_kind["attempt-ended"]:
+            ended.setdefault((event.instance, event.request, event.attempt), event.seq)
+        return ended
 
     def _acknowledgement(self, writes: list[Write], closed: Event) -> str | None:
         sent = self._sent.get(closed.data["by"])

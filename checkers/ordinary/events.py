@@ -274,6 +274,8 @@ class Gated(msgspec.Struct, gc=False):
     """What a gate says of what it stopped."""
 
     what: str
+    action: str = "hold"
+    code: int | None = None
 
 
 class Held(Record, tag="held"):

@@ -2,9 +2,9 @@
 
 One pass over the file, in which each event is forgotten at once. It never says that something is wrong: at
 the first thing that it does not know, or that the rules in docs/specifications.md would have to think about
-(a gate had a write, a write failed, two attempts at once, an event missing or out of order), it gives up, and the
-full rules judge the history. Where it does not give up, the four specifications held, with the coverage
-that the rules would state; tests/quality holds it to that.
+(a gate lost a write or its writer heard too early, a write failed, two attempts at once, an event missing or out of
+order), it gives up, and the full rules judge the history. Where it does not give up, the four specifications held,
+with the coverage that the rules would state; tests/quality holds it to that.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Glance:
         """
         if any(since is not None for since in self.requests.submitted.values()):
             raise Extraordinary
-        if any(page.state == "DRAINING" for page in self.pages.pages.values()):
+        if self.pages.at_gates or any(page.state == "DRAINING" for page in self.pages.pages.values()):
             raise Extraordinary
         for instance, pool in self.pages.pools.items():
             self._check_rest(instance, pool)

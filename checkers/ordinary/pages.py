@@ -22,12 +22,21 @@ class Extraordinary(Exception):
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
-    """A write in flight; `done` is the number of its completion, 0 before."""
+    """A write in flight; `done` is the number of its completion, 0 before. `gate` says how far a gate had it: held,
+    released, landed."""
 
     instance: str
     layer: int
     fingerprint: str
     done: int = 0
+    gate: int = 0
+
+
+BEFORE: dict[type, int] = {seen.Held: 0, seen.Released: 1, seen.Landed: 2}
+"""How far a gate must have had a write."""
+
+OUTSIDE = (0, 3)
+"""No gate has it, or none any more."""
 
 
 class Page(msgspec.Struct, eq=False, gc=False):
@@ -61,7 +70,7 @@ class Memory:
         self.peers: dict[str, set[str]] = defaultdict(set)
         """by instance, whom it granted anything"""
         self._instances: dict[str, list[str]] = defaultdict(list)
-        self._found: dict[tuple[str, int], tuple[str, int, int, int]] = {}
+        self.found: dict[tuple[str, int], tuple[str, int, int, int]] = {}
 
     def region(self, event: seen.Region) -> None:
         """Layers of a pool lie apart, and are registered before anything is granted."""
@@ -79,18 +88,15 @@ class Memory:
         """`instance` has granted `writer` something for the first time."""
         self.peers[instance].add(writer)
         self._instances[writer].append(instance)
-        self._found.clear()
+        self.found.clear()
 
     def find(self, writer: str, address: int) -> tuple[str, int, int, int]:
-        """Instance, layer, page, and offset within it."""
-        return self._found.get((writer, address)) or self._find(writer, address)
-
-    def _find(self, writer: str, address: int) -> tuple[str, int, int, int]:
+        """Instance, layer, page, and offset within it; `found` has it from then on."""
         for instance in self._instances[writer]:
             for region in self._regions[instance]:
                 if region.address <= address < region.address + region.bytes:
                     number, start = divmod(address - region.address, self.page_bytes[instance])
-                    found = self._found[writer, address] = (instance, region.layer, number, start)
+                    found = self.found[writer, address] = (instance, region.layer, number, start)
                     return found
         raise Extraordinary
 
@@ -107,6 +113,8 @@ class Pages:
         self._heard = heard
         self._drain_ms = drain_ms
         self._gated: set[str] = set()
+        self.at_gates = 0
+        """writes that a gate has not seen landing"""
         self._acknowledged: dict[str, seen.Sent] = {}
         self._relied_on: set[str] = set()
 
@@ -228,6 +236,8 @@ class Pages:
         page, data = self.mine(event), event.data
         if page.closed or (page.grants and page.grants[0].to != data.to):
             raise Extraordinary
+        if data.bytes > self.memory.page_bytes.get(event.instance, 0):
+            raise Extraordinary
         self.grants += 1
         page.grants.append(data)
         if data.bytes > page.granted:
@@ -241,15 +251,17 @@ class Pages:
         source = self.pages.get((event.instance, data.source_page))
         if source is None or source.state == "FREE" or source.closed or source.owner != owner:
             raise Extraordinary
-        instance, layer, number, start = self.memory.find(event.instance, data.address)
+        memory = self.memory
+        where = memory.found.get((event.instance, data.address)) or memory.find(event.instance, data.address)
+        instance, layer, number, start = where
         page, end = self.pages.get((instance, number)), start + data.bytes
         if page is None or page.gen != event.gen or page.state == "FREE" or page.owner != owner:
             raise Extraordinary
         if not page.grants or page.grants[0].to != event.instance:
             raise Extraordinary
-        if number != event.page or layer != data.layer or page.closed or not 0 < end - start <= page.granted - start:
+        if number != event.page or layer != data.layer or page.closed or not start < end <= page.granted:
             raise Extraordinary
-        if page.granted > self.memory.page_bytes[instance] or (layer, start, end) in page.content:
+        if (layer, start, end) in page.content:
             raise Extraordinary
         if data.write in self.writes or data.write in self._gated:
             raise Extraordinary
@@ -262,15 +274,21 @@ class Pages:
         """With success (else it does not decode), once, by its writer."""
         for write in event.data.writes:
             sending = self.writes.get(write)
-            if sending is None or sending.done or sending.instance != event.instance:
+            if sending is None or sending.done or sending.instance != event.instance or sending.gate not in OUTSIDE:
                 raise Extraordinary
             sending.done = event.seq
 
     def gated(self, event: seen.Held | seen.Released | seen.Landed) -> None:
-        """A gate had a message, and no write."""
-        if event.data.what in self.writes:
+        """A gate had a message; or a write, which it held, let go and saw landing before its writer heard of it."""
+        data = event.data
+        sending = self.writes.get(data.what)
+        if sending is None:
+            self._gated.add(data.what)
+            return
+        if sending.done or sending.gate != BEFORE[event.__class__] or data.action != "hold" or data.code:
             raise Extraordinary
-        self._gated.add(event.data.what)
+        sending.gate += 1
+        self.at_gates += {seen.Held: 1, seen.Landed: -1}.get(event.__class__, 0)
 
     def arrived(self, sending: Sending, instance: str) -> bool:
         """Whether `instance` knows by now that a write has landed."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import histories
 import pytest
 from duet import Duet
+from msgspec import structs
 from oracle import complaints
 from tampering import (
     Tampering,
@@ -169,16 +170,35 @@ def agree_from_file(history: History, folder: Path, about: object) -> bool:
     return ordinary is not None
 
 
-@pytest.mark.parametrize("right", [clean, aborted, sharing, draining], ids=lambda right: right.__name__)
-def test_serving_in_which_no_gate_had_a_write_is_ordinary(right: Callable[[], History], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "right", [clean, aborted, sharing, draining, late_into_quarantine], ids=lambda right: right.__name__
+)
+def test_serving_in_which_every_write_arrived_is_ordinary(right: Callable[[], History], tmp_path: Path) -> None:
     assert agree_from_file(histories.numbered(right()), tmp_path, right)
 
 
-@pytest.mark.parametrize("right", [late_into_quarantine, stale_message], ids=lambda right: right.__name__)
-def test_a_write_at_a_gate_or_a_second_attempt_is_for_the_full_rules(
-    right: Callable[[], History], tmp_path: Path
+def test_a_second_attempt_is_for_the_full_rules(tmp_path: Path) -> None:
+    assert not agree_from_file(histories.numbered(stale_message()), tmp_path, stale_message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("held", {"action": "early-success"}),
+        ("held", {"what": "another"}),
+        ("released", {"what": "another"}),
+        ("landed", {"code": 5}),
+        ("landed", {"what": "another"}),
+        ("completed", {"status": "failed"}),
+    ],
+)
+def test_a_write_that_a_gate_had_and_that_did_not_plainly_arrive_is_for_the_full_rules(
+    kind: str, data: dict[str, object], tmp_path: Path
 ) -> None:
-    assert not agree_from_file(histories.numbered(right()), tmp_path, right)
+    right = histories.numbered(late_into_quarantine())
+    changed = next(event for event in right.events if event.kind == kind and event.request in ("r1", None))
+    events = [structs.replace(event, data=event.data | data) if event is changed else event for event in right.events]
+    assert not agree_from_file(History(right.header, events), tmp_path, kind)
 
 
 def test_most_of_them_are_wrong_and_some_are_not() -> None:
