@@ -14,6 +14,7 @@ from rich.console import Console
 from racelab import documents, scenario
 from racelab.assembly import Workbench, open_workbench
 from racelab.campaign import dilemma
+from racelab.campaign.controls import CONTROLS
 from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders
 from racelab.errors import UsageError
 from racelab.lab import cluster
@@ -142,7 +143,7 @@ def show(matrix: Matrix, file: str) -> None:
     console = Console()
     console.print(table(matrix, console.width))
     spoilt = spoilt_controls(matrix)
-    console.print(f"controls (no fault; held without reuse): {len(matrix.controls)}, not as expected: {len(spoilt)}")
+    console.print(f"controls ({'; '.join(CONTROLS)}): {len(matrix.controls)}, not clean: {len(spoilt)}")
     for line in spoilt:
         console.print(f"  {line}")
     console.print(f"guards whose removal no scenario notices: {', '.join(matrix.untested) or 'none'}")

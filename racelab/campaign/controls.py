@@ -1,6 +1,7 @@
 """Controls: what is left of a scenario once its fault, or what makes the fault matter, is taken away.
 
     no-fault              its requests, one after another, with no gate armed
+    armed-but-passing     the same with its gates armed by the rules of its holds, and what matches passes
     held-without-reuse    what its gates hold is let go while its owner waits for it, so that no page changes hands
 
 Nothing may be violated in a control under any policy; if something is, the scenario shows more than its fault,
@@ -10,21 +11,22 @@ and says so under `expected` (`eager no-fault: moved`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
 from racelab.scenario import Lab, Request, Scenario
-from racelab.steps import Arming, Await, Release, Step, Submit
+from racelab.steps import Arming, Await, Pass, Release, Step, Submit, WriteMatch
 
 ON_THE_WAY = ("reserve", "written", "complete")
 """Messages of every request that is served; a control in which nobody gives up sees no others."""
 
-CONTROLS = ("no-fault", "held-without-reuse")
+CONTROLS = ("no-fault", "armed-but-passing", "held-without-reuse")
 
 
 def control(scenario: Scenario, kind: str) -> Scenario:
     """The scenario's control of one kind; it names no specification."""
-    steps = list(_serve(scenario, holding=kind == "held-without-reuse"))
+    steps = list(_serve(scenario, kind))
     ending = f" {kind}"
     said = {policy.removesuffix(ending): word for policy, word in scenario.expected.items() if policy.endswith(ending)}
     return msgspec.structs.replace(
@@ -47,11 +49,13 @@ def _acceptable(request: Request, lab: Lab) -> Request:
     return msgspec.structs.replace(request, prompt_tokens=limit)
 
 
-def _serve(scenario: Scenario, *, holding: bool) -> Iterator[Step]:
+def _serve(scenario: Scenario, kind: str) -> Iterator[Step]:
     """Each request once, served to its end before the next; its holds are let go as soon as they have held."""
     for request in dict.fromkeys(step.request for step in scenario.steps if isinstance(step, Submit)):
-        holds = [hold for hold in scenario.holds().values() if holding and _is_reached(hold, request)]
+        holds = [hold for hold in scenario.holds().values() if kind == "held-without-reuse" and _holds(hold, request)]
         yield from holds
+        if kind == "armed-but-passing":
+            yield from _passes(scenario, request)
         yield Submit(request=request)
         for hold in holds:
             yield Await(event="held", hold=hold.id)
@@ -59,10 +63,24 @@ def _serve(scenario: Scenario, *, holding: bool) -> Iterator[Step]:
         yield Await(event="finished", request=request)
 
 
+def _holds(hold: Arming, request: str) -> bool:
+    """Whether what it stops of a request that is served without a fault goes on once it is let go."""
+    return hold.action == "hold" and _is_reached(hold, request)
+
+
+def _passes(scenario: Scenario, request: str) -> Iterator[Step]:
+    """The rules of the scenario's holds that the request comes to, each letting pass what it matches; one for all
+    that its transfers write or read if there are none. What is held on a stream stands at no gate."""
+    reached = [hold for hold in scenario.holds().values() if hold.work is None and _is_reached(hold, request)]
+    for hold in reached:
+        yield Pass(id=hold.id, write=hold.write, message=hold.message, count=hold.count)
+    if not reached:
+        op: Literal["read"] | None = "read" if scenario.lab.transfer == "pull" else None
+        yield Pass(id=f"all-of-{request}", write=WriteMatch(op=op, request=request))
+
+
 def _is_reached(hold: Arming, request: str) -> bool:
-    """Whether a request that is served without a fault comes to this gate, and goes on once let go."""
-    if hold.action != "hold":
-        return False
+    """Whether a request that is served without a fault comes to this gate."""
     match = hold.match
     if match is None or match.request != request or match.attempt not in (None, 1):
         return False

@@ -42,6 +42,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """The heading under which it stands."""
         return self.policy if not self.without else f"{self.policy} less {', '.join(self.without)}"
 
+    @property
+    def clean(self) -> bool:
+        """Whether everything was played, and nothing is violated or unknown."""
+        return self.verdict == CLEAN and all(outcome == "held" for outcome in self.specs.values())
+
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """Every cell, what the removals say of guards and scenarios, and the controls beside them."""

@@ -8,6 +8,7 @@ from html import escape
 from rich.table import Table
 from rich.text import Text
 
+from racelab.campaign.controls import CONTROLS
 from racelab.campaign.matrix import Cell, Matrix
 from racelab.report.palette import variables
 
@@ -73,8 +74,16 @@ def _notes(cell: Cell) -> list[str]:
 
 
 def spoilt_controls(matrix: Matrix) -> list[str]:
-    """Controls in which something was violated, or that decide nothing: a line each."""
-    return [f"{cell.scenario} ({cell.policy}): {cell.verdict}" for cell in matrix.controls if cell.exit_code]
+    """Controls that are not clean, also those of which their scenario says so: a line each, with what is violated."""
+    return [_spoilt(cell) for cell in matrix.controls if cell.exit_code or not cell.clean]
+
+
+def _spoilt(cell: Cell) -> str:
+    violated = ", ".join(spec for spec, outcome in cell.specs.items() if outcome == "violated")
+    said = "as its scenario says" if not cell.exit_code else "not as expected" if cell.agree else "its runs differ"
+    return f"{cell.scenario}, {cell.control} ({cell.policy}): {cell.verdict}" + (
+        f", violates {violated}; {said}" if violated else f"; {said}"
+    )
 
 
 def page(matrix: Matrix, title: str, *, specs: bool = False, picture: str = "") -> str:
@@ -90,7 +99,7 @@ def page(matrix: Matrix, title: str, *, specs: bool = False, picture: str = "") 
         for label, names in (
             ("Guards whose removal no scenario notices", matrix.untested),
             ("Scenarios that no single removal reproduces", matrix.redundant),
-            (f"Of {len(matrix.controls)} controls (no fault; held without reuse), not clean", spoilt_controls(matrix)),
+            (f"Of {len(matrix.controls)} controls ({'; '.join(CONTROLS)}), not clean", spoilt_controls(matrix)),
         )
     )
     return (

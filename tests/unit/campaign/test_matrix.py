@@ -9,10 +9,10 @@ from rich.console import Console
 from racelab import scenario
 from racelab.campaign.controls import CONTROLS, control
 from racelab.campaign.matrix import Cell, as_control, conclude, orders
-from racelab.report.grid import page, table
+from racelab.report.grid import page, spoilt_controls, table
 from racelab.scenario import Request, Scenario
 from racelab.shipped import shipped
-from racelab.steps import Release, Submit
+from racelab.steps import Hold, Pass, Release, Submit
 
 HELD = dict.fromkeys(("isolation", "integrity", "finality", "conservation"), "held")
 
@@ -59,17 +59,36 @@ def test_a_control_in_which_something_breaks_is_told_and_spoils_the_exit_code() 
     matrix = conclude([cell("a", "prevented")], [sound, spoilt])
     assert [each.exit_code for each in matrix.controls] == [0, 1]
     assert matrix.exit_code == 1
-    assert "c (ledger): reproduced" in page(matrix, "m")
+    assert "c, no-fault (ledger): reproduced; not as expected" in page(matrix, "m")
+
+
+def test_a_control_of_which_its_scenario_says_that_it_is_not_clean_is_told_all_the_same() -> None:
+    excused = as_control(cell("c", "moved", expected="moved"), "armed-but-passing")
+    matrix = conclude([cell("a", "prevented")], [excused])
+    assert matrix.exit_code == 0
+    assert spoilt_controls(matrix) == ["c, armed-but-passing (ledger): moved; as its scenario says"]
 
 
 def test_the_controls_keep_the_requests_and_lose_what_makes_the_race() -> None:
     race = scenario.load(shipped("scenarios", "late-write-after-timeout.yaml"))
-    bare, held = (control(race, kind) for kind in CONTROLS)
+    bare, passing, held = (control(race, kind) for kind in CONTROLS)
     assert [type(step).__name__ for step in bare.steps] == ["Submit", "Await"] * 2
     assert [step.hold for step in held.steps if isinstance(step, Release)] == ["w1", "n1", "n2"]
     assert [step.request for step in held.steps if isinstance(step, Submit)] == ["r1", "r2"]
-    assert bare.spec is held.spec is None
-    assert scenario.loads(scenario.dump(held)) == held
+    assert [step.id for step in passing.steps if isinstance(step, Pass)] == ["w1", "n1", "n2"]
+    assert not [step for step in passing.steps if isinstance(step, Hold | Release)]
+    assert bare.spec is passing.spec is held.spec is None
+    for each in (bare, passing, held):
+        assert scenario.loads(scenario.dump(each)) == each
+
+
+def test_where_no_hold_of_a_scenario_is_reached_its_control_arms_a_gate_for_every_transfer() -> None:
+    for name, op in (("cancel-sweep-conservation", None), ("stale-reference-read", "read")):
+        passing = control(scenario.load(shipped("scenarios", f"{name}.yaml")), "armed-but-passing")
+        armed = [step for step in passing.steps if isinstance(step, Pass)]
+        assert armed
+        assert {step.write.op for step in armed if step.write is not None} == {op}
+        assert scenario.loads(scenario.dump(passing)) == passing
 
 
 def test_each_policy_then_each_removal() -> None:
