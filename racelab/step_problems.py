@@ -10,6 +10,7 @@ from racelab.evidence.events import KINDS
 from racelab.instances import Role, role_of
 from racelab.process_steps import Condition
 from racelab.steps import (
+    REST,
     Abort,
     Advance,
     Armed,
@@ -140,6 +141,11 @@ def _arming(step: Armed) -> Iterator[str]:
 
 def _awaiting(step: Await, hold: Armed | None) -> Iterator[str]:
     """What cannot be waited for."""
+    if step.event == REST:
+        beside = [key for key in ("request", "attempt", "hold", "count", "new") if getattr(step, key) != _AWAIT[key]]
+        if beside:
+            yield f"await rest waits for all that is on its way: leave {' and '.join(beside)} out"
+        return
     kind = KINDS.get(step.event)
     if kind is None:
         near = nearest(step.event, list(KINDS))
@@ -158,7 +164,7 @@ def _awaiting(step: Await, hold: Armed | None) -> Iterator[str]:
         yield "count must be at least 1"
 
 
-_AWAIT = {"request": None, "attempt": None, "count": 1, "new": False}
+_AWAIT = {"request": None, "attempt": None, "hold": None, "count": 1, "new": False}
 
 
 def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:

@@ -228,11 +228,16 @@ class Reset(_Step, frozen=True, kw_only=True, rename="kebab", tag="reset"):
     hold: str
 
 
+REST = "rest"
+"""What is awaited when all that can come by itself is to have come: it is no event of any instance."""
+
+
 class Await(_Step, frozen=True, kw_only=True, rename="kebab", tag="await"):
     """Wait until the system reports `count` events that agree in every field given.
 
     Events from before the step count too, unless `new` is set. The event `held` with a hold
-    waits until everything that the hold asked for has stopped.
+    waits until everything that the hold asked for has stopped; `rest` until nothing is on its way any more that no
+    gate holds, and no instance has work of its own: what may come first or second then has come.
     """
 
     event: str
@@ -312,6 +317,8 @@ def read_aloud(step: Step) -> str:
             return f"{verb(step)} {step.id}: {_armed(step)}"
         case Await(event="held", hold=str() as hold):
             return f"await held: everything that {hold} asked for"
+        case Await() if step.event == REST:
+            return "await rest: all that is not held has arrived"
         case Await():
             return f"await {step.event} {_fields(step, skip=('event',))}".rstrip()
         case Expect(claim="reuses"):

@@ -45,7 +45,7 @@ from racelab.scenario import (
     verb,
 )
 from racelab.step_problems import posters
-from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister
+from racelab.steps import REST, Continue, Kill, ProcessStep, Restart, Stop, Unregister
 
 _ACTS = (Submit, Abort, Retry, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
@@ -272,9 +272,7 @@ class Conductor:
         return Outcome("met", f"{decode} took it" if taken else WAITS)
 
     def _advance(self, ms: int) -> Outcome:
-        if self.router is not None:
-            self.waiting.settle()  # a renewal that is under way arrives before the lease goes on
-        self.waiting.at_rest()  # says when the next timer falls due
+        self.waiting.settle()  # what is under way takes no time on this clock, and is there before a timer is due
         return Outcome("met", f"{self.waiting.pass_time(ms, at_rest=False)} timer(s) fired")
 
     def _arm(self, step: Armed) -> Outcome:
@@ -463,6 +461,9 @@ class Conductor:
     # -- waiting
 
     def _await(self, step: Await) -> Outcome:
+        if step.event == REST:
+            self.waiting.settle()
+            return Outcome("met", "all that is not held has arrived")
         if step.event == "held":
             assert step.hold is not None
             hold = self._holds[step.hold]

@@ -126,6 +126,8 @@ class Prefill:
         """Handle one control message."""
         self._mail.received(message)
         if self._shape.transfer == "pull" and self.sources.on_message(message):
+            if message.type in ("complete", "release-source"):
+                self._admit()  # what it acknowledges may have ended a drain, of an attempt that was over before
             return
         if message.type == "reserve":
             self._accept(message)

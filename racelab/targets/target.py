@@ -4,8 +4,8 @@ The lab starts its instances from `entry`; each connects to the hub by itself an
 use_gate, peer_replaced, arm_lane, disarm_lane, join_bus, submit, abort, retry, advance, retire, look, dissect, sync,
 timers, register, unregister and quiesce with the events of docs/history.md. `policies` maps a policy's name to its
 guards, and is empty for an engine whose protections have no names. `reset` gets a `glue_fault` if one is
-asked for, and in a process that takes a dead one's place `numbers_from` and `generations_from`, where the
-dead one's events and generations ended.
+asked for, and in a process that takes another's place `numbers_from`, and a dead one's within a run
+`generations_from` too, where the other's events and generations ended.
 """
 
 from __future__ import annotations

@@ -191,6 +191,7 @@ steps:
         ),
         ("event: held, hold: w1", "event: held", 8, "await held names its hold"),
         ("event: held, hold: w1", "event: held, hold: w1, count: 2, request: r1", 8, "leave request and count out"),
+        ("event: held, hold: w1", "event: rest, hold: w1", 8, "await rest waits for all that is on its way"),
         ("event: held, hold: w1", "event: finished, hold: w1", 8, "an event 'finished' is of no hold"),
         ("  - submit: r1", "  - abort: r1\n  - submit: r1", 7, "r1 is not submitted before this step"),
         ("event: held, hold: w1", "event: finished, request: r2", 8, "no request 'r2' under requests"),

@@ -206,3 +206,20 @@ def test_a_client_that_has_its_reference_cannot_give_up_at_prefill() -> None:
     made.reads.held = False
     made.play()
     assert "finished" in kinds(made, "r1", "decode")
+
+
+def test_an_acknowledgement_that_ends_a_drain_lets_the_next_request_in_although_its_attempt_was_over() -> None:
+    lab = Lab(transfer="pull", prefill_pages=2, request_timeout_ms=None)
+    made = duet(set(GUARDS) - {"renew-lease"}, lab)
+    made.reads.held = True
+    made.submit("r1")
+    made.play()
+    made.pass_time(5_000)
+    made.submit("r2")
+    made.play()
+    assert of(made, "lease-expired", "r1")
+    assert kinds(made, "r2", "prefill")[-1] == "queued"
+    made.reads.held = False
+    made.play()
+    assert of(made, "finished", "r2")
+    assert made.prefill.ledger.counts() == {"FREE": 2}
