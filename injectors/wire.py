@@ -11,7 +11,8 @@ On TCP a write is lost by a reset of its connection, so `drop` resets the writer
 gives the target nothing; `reset` does so at both ends. A write that is torn breaks off: the target gets its
 first bytes and then the end of the stream, as when the writer's process is killed in the middle of it. The
 writer of a `ghost` is reset and its bytes land later; of a `lose-completion` they land and the target's status
-is kept back. Each held write has its connection to itself, so they may go in any order.
+is kept back. Of one that is `half-open` the target's end is closed, and its writer hears nothing until it is
+dropped. Each held write has its connection to itself, so they may go in any order.
 
 A held read has been answered by its target, and its reader does not have the answer; with payload `at-release` it
 is the question that is held, and the target answers when it is let go.
@@ -98,6 +99,14 @@ INJECTOR = Injector(
             ),
             bound_ms=5_000,
             source="Mooncake, transfer_metadata_plugin.cpp, SocketHandShakePlugin::startDaemon (SO_RCVTIMEO)",
+        ),
+        "lost-end": Mechanism(
+            means=(
+                "of a half-open connection: the target's host, or a firewall or address translator on the way, has "
+                "lost it, and nothing tells the writer, whose kernel sends again and again until tcp_retries2"
+            ),
+            bound_ms=924_600,
+            source="RFC 9293, 3.5.1 (half-open connections); Linux ip-sysctl.rst, tcp_retries2",
         ),
         "route-flap": Mechanism(
             means="a rail or route goes away and comes back: the connection lives on and its segments are sent again",

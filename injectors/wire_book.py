@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from injectors.wire_held import LOSES_COMPLETION, PASSES, STOPS, Announced, Held, Hold, Lose
+from injectors.wire_held import HALF_OPEN, LOSES_COMPLETION, PASSES, STOPS, Announced, Held, Hold, Lose
 from racelab import delays
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
@@ -79,6 +79,8 @@ class Book:
         """
         with self._urgently(), self._lock:
             found = self._close(hold)
+            if found.action == HALF_OPEN:
+                raise LabError(f"of {hold!r} nothing can go on: its target's end is gone", next="drop it")
             if found.going or not found.queue or found.delays is not None:
                 return []
             going = [held.announced.identity.write for held in found.queue]
@@ -120,7 +122,8 @@ class Book:
                 return [held.announced.identity.write for held in lost]
             for held in lost:
                 found.queue.remove(held)
-                held.announced.record(self._recorder, "dropped", hold, **how)
+                end = {"writers_end": held.writers_end()} if held.writers_end is not None else {}
+                held.announced.record(self._recorder, "dropped", hold, **how, **end)
                 held.end(both_ends=both_ends)
             return [held.announced.identity.write for held in lost]
 
@@ -194,6 +197,12 @@ class Book:
             hold = self._open_hold(announced)
             return hold is not None and hold.payload == "at-release"
 
+    def cuts(self, announced: Announced) -> bool:
+        """Whether the target's end of this write's connection is to go away without a word to its writer."""
+        with self._lock:
+            hold = self._open_hold(announced)
+            return hold is not None and hold.action == HALF_OPEN
+
     def stops(self, announced: Announced) -> bool:
         """Whether this write is to stop; what only passes under a rule is recorded as such."""
         with self._lock:
@@ -209,6 +218,7 @@ class Book:
         lose: Lose,
         payload: memoryview | None = None,
         tell: Callable[[], None] = lambda: None,
+        writers_end: Callable[[], str] | None = None,
         **about: Any,
     ) -> Held | None:
         """The whole write is here, or what a read asked for: hold it, or None if its hold is over.
@@ -222,6 +232,7 @@ class Book:
             if hold is None or announced.hold is None:
                 return None
             held = Held(announced, announced.hold, go, lose, payload)
+            held.writers_end = writers_end
             about |= {"action": hold.action} if hold.action != "hold" else {}
             if hold.delays is not None:
                 held.delay_ms = about["delay_ms"] = next(hold.delays)

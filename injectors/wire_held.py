@@ -12,7 +12,8 @@ from racelab.evidence.events import Event
 from racelab.evidence.recorder import Recorder
 from racelab.transport.lanes import WriteIdentity
 
-STOPS = ("hold", "ghost", "fail", "delay", "early-success")
+HALF_OPEN = "half-open"
+STOPS = ("hold", "ghost", "fail", "delay", "early-success", HALF_OPEN)
 """Actions under which a write stops whole, before its target has any of it."""
 
 LOSES_COMPLETION = "lose-completion"
@@ -80,6 +81,8 @@ class Held:
         self.answered = False
         """whether its writer has been told already that it succeeded"""
         self.told = threading.Event()
+        self.writers_end: Callable[[], str] | None = None
+        """of one whose target's end is gone: how the kernel has its writer's"""
 
     def corrupt(self, offset: int) -> None:
         """Let it go on with another byte at `offset`.

@@ -171,6 +171,8 @@ class Relay:
             nonlocal sent
             sent += self.target.send_at_once(whole[sent:])
 
+        if self.book.cuts(announced):
+            return self._half_open(announced)
         held = self.book.stop(announced, go, self._lose, whole[HEADER.size :], tell=self._tell_success)
         if held is not None and not self.book.wait(held):
             return False
@@ -182,6 +184,17 @@ class Relay:
         except OSError as error:
             broken = f"the target is gone: {entry.reason(error)}"
         return self._finish(announced, held, ACKNOWLEDGED_WRITE, broken)
+
+    def _half_open(self, announced: Announced) -> bool:
+        """End the target's end of the connection, and leave the writer's as it is until the write is dropped."""
+        self.target.close()
+        held = self.book.stop(announced, lambda: None, self._lose, writers_end=self._writers_end, targets_end="CLOSED")
+        if held is not None:
+            self.book.wait(held)
+        return False
+
+    def _writers_end(self) -> str:
+        return "ESTABLISHED" if sockets.info(self.writer.socket).established else "ended"
 
     def place(self, whole: memoryview) -> int:
         """Send what goes on at once of a write that is to stop, header included; how much. Here nothing does."""

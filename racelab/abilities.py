@@ -16,7 +16,7 @@ from racelab.errors import UsageError
 from racelab.gates import Injector
 from racelab.lab.cluster import Cluster
 from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
-from racelab.steps import Kill, ProcessStep, Stop, Unregister
+from racelab.steps import Kill, ProcessStep, Stop, Unmap, Unregister
 from racelab.targets.target import Target
 
 CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}
@@ -77,14 +77,24 @@ def _known(gate: Injector, name: str, who: str) -> dict[str, Any]:
 
 
 def _named(hold: Armed, gate: Injector) -> str:
-    """What the hold names; one of local work that names nothing has the first that its stream knows."""
-    unnamed = hold.work is not None and hold.mechanism == Armed(id=hold.id).mechanism
-    return next(iter(gate.mechanisms)) if unnamed else hold.mechanism
+    """What the hold names; one of local work that names nothing has the first that its stream knows, and a
+    half-open connection the only one that leaves one."""
+    if hold.mechanism != Armed(id=hold.id).mechanism:
+        return hold.mechanism
+    if hold.action == "half-open":
+        return "lost-end"
+    return next(iter(gate.mechanisms)) if hold.work is not None else hold.mechanism
 
 
 def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
-    if isinstance(step, Unregister):  # the instance does it itself
-        return {"gate": step.instance, "stage": "registration", "payload": ""}
+    if isinstance(step, Unmap) and not any("tcp" in injector.transports for injector in injectors):
+        raise UsageError(
+            f"{fault}: over RDMA a registration keeps its pages, whatever is unmapped; no device here does that",
+            next="use a cluster whose transport is tcp, such as --cluster local",
+        )
+    if isinstance(step, Unregister | Unmap):  # the instance does it itself
+        stage = "registration" if isinstance(step, Unregister) else "memory"
+        return {"gate": step.instance, "stage": stage, "payload": ""}
     acting = next((injector for injector in injectors if injector.subject == "process"), None)
     if acting is None:
         raise UsageError("no installed injector acts on processes", next="racelab list injectors")
@@ -116,7 +126,7 @@ def _impossible_of_reads(wanted: Scenario, hold: Armed, gate: Injector) -> str |
         return "hold reads"
     if hold.payload not in (None, *gate.reads):
         return f"let a read end with payload {hold.payload}"
-    told = hold.action if hold.action in ("ghost", "lose-completion", "early-success") else None
+    told = hold.action if hold.action in ("ghost", "lose-completion", "early-success", "half-open") else None
     asked = told or next((end for end in _ends(wanted, hold) if end == "tear" or end not in gate.ends), None)
     return f"do that to a read: {_DEEDS.get(asked, asked)}" if asked is not None else None
 
@@ -134,6 +144,7 @@ _DEEDS = {
     "hold": "hold anything",
     "early-success": "tell a writer that a write has landed before it has (early-success)",
     "ghost": "tell a writer that a write failed that is still on its way (ghost)",
+    "half-open": "leave a connection half-open (half-open)",
     "fail": "fail a write at once (fail)",
     "lose-completion": "keep a completion back (lose-completion)",
     "pass": "let pass and count (pass)",

@@ -10,8 +10,15 @@ FREEZE = "frozen-process"
 CRASH = "crash"
 """The mechanisms of a stop and of a kill if a scenario names none (injectors/process.py has them)."""
 
-_FROM = {"stop": "running", "continue": "stopped", "restart": "dead", "unregister": "running"}
-_TO = {"stop": "stopped", "continue": "running", "kill": "dead", "restart": "running", "unregister": "running"}
+_FROM = {"stop": "running", "continue": "stopped", "restart": "dead", "unregister": "running", "unmap": "running"}
+_TO = {
+    "stop": "stopped",
+    "continue": "running",
+    "kill": "dead",
+    "restart": "running",
+    "unregister": "running",
+    "unmap": "running",
+}
 
 
 class Condition:

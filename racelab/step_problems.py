@@ -170,6 +170,9 @@ _AWAIT = {"request": None, "attempt": None, "hold": None, "count": 1, "new": Fal
 def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:
     """What cannot be done to what is held when it goes on."""
     of_writes = hold is None or hold.write is not None
+    if hold is not None and hold.action == "half-open":
+        yield f"of {hold.id} nothing can go on: its target's end is gone; drop it, and its writer hears of that"
+        return
     changes = [name for name in ("corrupt", "tear", "order") if getattr(step, name) is not None]
     if len(changes) > 1:
         yield f"a release takes one of 'corrupt', 'tear' and 'order', and not {' and '.join(changes)}"

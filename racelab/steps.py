@@ -9,6 +9,7 @@
     stop / continue            a process of the lab stalls, and goes on
     kill / restart             it dies, and another takes its place at the same address
     unregister                 its memory is not registered with the transport any more
+    unmap                      its memory is registered, and nothing is mapped there any more
 
 racelab/scenario.py reads them from YAML and checks them; docs/scenarios.md lists them.
 """
@@ -166,10 +167,11 @@ class Hold(Armed, frozen=True, kw_only=True, rename="kebab", tag="hold"):
     `action` says what their sender learns meanwhile: of a `ghost` that it failed, although its bytes are
     still on their way; of `fail` that it failed, and it did; of `early-success` that it has landed, which it has not
     (no TCP does that: labelled `synthetic`); of `lose-completion` nothing, although it
-    has landed. `payload` is that of the gate if it is left out.
+    has landed; of `half-open` nothing, although the target's end of its connection is gone and the bytes with it, until
+    it is dropped. `payload` is that of the gate if it is left out.
     """
 
-    action: Literal["hold", "ghost", "fail", "lose-completion", "early-success"] = "hold"
+    action: Literal["hold", "ghost", "fail", "lose-completion", "early-success", "half-open"] = "hold"
     payload: Literal["at-hold", "at-release", "reread"] | None = None
 
 
@@ -291,8 +293,14 @@ class Unregister(_Step, frozen=True, kw_only=True, rename="kebab", tag="unregist
     instance: str
 
 
+class Unmap(_Step, frozen=True, kw_only=True, rename="kebab", tag="unmap"):
+    """An instance has its memory at other addresses from now on: where it is registered, nothing is mapped."""
+
+    instance: str
+
+
 Arming = Hold | Pass | Delay | Duplicate
-ProcessStep = Stop | Continue | Kill | Restart | Unregister
+ProcessStep = Stop | Continue | Kill | Restart | Unregister | Unmap
 Step = Submit | Abort | Retry | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
 
 _KINDS: tuple[type[Step], ...] = (
@@ -300,7 +308,7 @@ _KINDS: tuple[type[Step], ...] = (
     *(Hold, Pass, Delay, Duplicate),
     *(Release, Drop, Reset),
     *(Await, Expect),
-    *(Stop, Continue, Kill, Restart, Unregister),
+    *(Stop, Continue, Kill, Restart, Unregister, Unmap),
 )
 VERBS: dict[str, type[Step]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 
@@ -341,8 +349,8 @@ def read_aloud(step: Step) -> str:
             return f"retry {step.request} on {step.prefill}"
         case Submit() | Abort():
             return f"{verb(step)} {step.request}"
-        case Unregister():
-            return f"unregister the memory of {step.instance}"
+        case Unregister() | Unmap():
+            return f"{verb(step)} the memory of {step.instance}"
         case Stop() | Continue() | Kill() | Restart():
             return f"{verb(step)} {step.instance}"
         case Release(corrupt=int() as offset):

@@ -45,9 +45,9 @@ from racelab.scenario import (
     verb,
 )
 from racelab.step_problems import posters
-from racelab.steps import REST, Continue, Kill, ProcessStep, Restart, Stop, Unregister
+from racelab.steps import REST, Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister
 
-_ACTS = (Submit, Abort, Retry, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister)
+_ACTS = (Submit, Abort, Retry, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister, Unmap)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
 WAITS = "it is stopped, and takes it when it goes on"
@@ -135,7 +135,7 @@ class Conductor:
         for name in list(self.crew.stopped):
             self._go_on(name, AFTERWARDS)
         for hold in list(self._open):
-            self._let_go(hold, "release")
+            self._let_go(hold, "drop" if self._holds[hold].action == "half-open" else "release")
         self._phase("drain")
         self.waiting.settle()
         self.waiting.pass_time(self.scenario.bound_ms)
@@ -212,7 +212,7 @@ class Conductor:
                 return self._await(step)
             case Expect():
                 return self._claim(step)
-            case Stop() | Continue() | Kill() | Restart() | Unregister():
+            case Stop() | Continue() | Kill() | Restart() | Unregister() | Unmap():
                 return self._act_on_process(step, next(self._faults))
 
     def _submit(self, step: Submit) -> Outcome:
@@ -289,7 +289,8 @@ class Conductor:
             for poster in posters(step, self.lab.engines):
                 self.hub.call(poster, "arm_lane", hold=step.id, match=match, count=step.count)
         if self.scenario.notifies(step):
-            self.hub.call("prefill", "arm_notices", hold=step.id)
+            for poster in posters(step, self.lab.engines):
+                self.hub.call(poster, "arm_notices", hold=step.id)
         self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
@@ -324,7 +325,8 @@ class Conductor:
                 self.crew.ask(poster, "disarm_lane", hold=hold)
             self._look(held, BEFORE)
         if self.scenario.notifies(step):
-            self.crew.ask("prefill", "disarm_notices", hold=hold)
+            for poster in posters(step, self.lab.engines):
+                self.crew.ask(poster, "disarm_notices", hold=hold)
         wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if step.goes_by_itself:
@@ -432,6 +434,9 @@ class Conductor:
                 return Outcome("met", f"{name} is dead{unreported}", by)
             case Restart():
                 return self._restart(name, fault)
+            case Unmap():
+                by = self.crew.unmap(name, fault)
+                return Outcome("met", f"nothing is mapped where the transport knows the memory of {name}", by)
             case Unregister():
                 return Outcome(
                     "met", f"the transport knows no memory of {name} any more", self.crew.unregister(name, fault)

@@ -155,8 +155,14 @@ class Crew:
         self.unregistered.add(name)
         return self._witness.of("unregistered")[-1]
 
+    def unmap(self, name: str, fault: str) -> Event:
+        """Nothing is mapped where the transport knows an instance's memory; the last of the events that say so."""
+        self.hub.call(name, "unmap", fault=fault)
+        self.unregistered.add(name)
+        return self._witness.of("unmapped")[-1]
+
     def register_again(self) -> None:
-        """What was taken back is registered anew: the schedule is over."""
+        """What was taken back is mapped and registered anew: the schedule is over."""
         for name in self.unregistered & set(self.answering):
             self.hub.call(name, "register")
 

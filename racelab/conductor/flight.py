@@ -19,6 +19,7 @@ _ENDS = frozenset({"received", "completed"})
 _STOPS = frozenset({"held", "work-held"})
 _GOES_ON = frozenset({"released", "work-released"})
 _ARRIVES = frozenset({"landed", "torn", "unlanded", "dropped", "delivered", "work-done"})
+_TELLS_NOBODY = "half-open"
 _NEWS = frozenset({"withheld", "told"})
 _WATCHED = _STARTS | _ENDS | _STOPS | _GOES_ON | _ARRIVES | _NEWS
 
@@ -123,7 +124,7 @@ class Flight:
 
 def _goes_on_in_the_transport(event: Event) -> bool:
     """A ghost, say: its sender has been told something, and acts on it, while the thing itself is held."""
-    return event.kind == "held" and "action" in event.data
+    return event.kind == "held" and event.data.get("action", _TELLS_NOBODY) != _TELLS_NOBODY
 
 
 def _way(event: Event) -> Way:

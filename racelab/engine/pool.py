@@ -16,7 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from racelab.engine.guards import Ticket
+from racelab.engine.memory import TwiceMapped
 from racelab.engine.transformer import HEAD_DIM, HEADS, SCALE_BYTES, TOKEN_BYTES, Cache, Scaled
+from racelab.errors import LabError
 from racelab.evidence.fingerprint import Dissected, chunk_fingerprints, fingerprint
 from racelab.evidence.recorder import Recorder
 from racelab.transport.home import Memory
@@ -75,12 +77,12 @@ class PagePool:
         self.page_bytes = self.page_sizes[0]
         """those of the model's own KV"""
         self._starts = [0, *accumulate(pages * size for size in self.page_sizes)]
-        self._memory = allocate(self._starts[-1])
-        floats = (
-            torch.zeros(self._starts[-1] // 4)
-            if self._memory is None
-            else torch.from_numpy(self._memory.bytes.view(numpy.float32))
-        )
+        given = allocate(self._starts[-1])
+        self._own = TwiceMapped(self._starts[-1]) if given is None else None
+        memory = self._own if given is None else given
+        assert memory is not None
+        self._memory: Memory = memory
+        floats = torch.from_numpy(memory.bytes.view(numpy.float32))
         data = floats.numpy().view(numpy.uint8)
         self._bytes = [
             data[start : start + self.block_bytes(block)].reshape(pages, -1)
@@ -105,8 +107,7 @@ class PagePool:
 
     def address(self, block: int) -> int:
         """Where a block begins."""
-        base = self._memory.address if self._memory is not None else int(self.kv.data_ptr())
-        return base + self._starts[block]
+        return self._memory.address + self._starts[block]
 
     def place(self, block: int, page: int) -> int:
         """Where a page of a block begins."""
@@ -138,8 +139,22 @@ class PagePool:
         Raises:
             LabError: it is not.
         """
-        if self._memory is not None:
-            self._memory.check()
+        self._memory.check()
+
+    def unmap(self) -> None:
+        """Nothing is where the transport has the pages registered; this process goes on using them elsewhere.
+
+        Raises:
+            LabError: they are not this process's own to unmap.
+        """
+        if self._own is None:
+            raise LabError("the pages are in a machine's memory, which is not unmapped", next="another cluster")
+        self._own.unmap()
+
+    def map_again(self) -> None:
+        """Undo `unmap`, at the same addresses; harmless if there was none."""
+        if self._own is not None:
+            self._own.map_again()
 
     def block_bytes(self, block: int) -> int:
         """Size of a block."""

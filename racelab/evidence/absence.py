@@ -6,7 +6,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write
-from racelab.steps import Continue, Kill, Unregister
+from racelab.steps import Continue, Kill, Unmap, Unregister
 
 
 def lost_with_its_process(history: History, end: Event, write: Write | None) -> bool:
@@ -24,7 +24,9 @@ def lost_with_its_process(history: History, end: Event, write: Write | None) -> 
         receivers = {to} if to is not None else _receivers(history)
         concerned = {write.posted.instance} if "fenced" in end.data else receivers
     return any(
-        isinstance(issued.step, Kill | Unregister) and issued.step.instance in concerned and issued.issued.hlc < end.hlc
+        isinstance(issued.step, Kill | Unregister | Unmap)
+        and issued.step.instance in concerned
+        and issued.issued.hlc < end.hlc
         for issued in history.derived(Schedule).steps
     )
 
@@ -50,8 +52,9 @@ def arrival_due(history: History, let_go: Event, done: Event | None) -> Event | 
 
 
 def uncounted(history: History) -> bool:
-    """Whether a connection ended with a killed process, whose kernel took its counts along."""
-    return bool(history.by_kind["killed"])
+    """Whether a connection ended by a reset, and the kernel's counts with it: with a killed process, or in the middle
+    of a write that its target could not put anywhere."""
+    return bool(history.by_kind["killed"] or history.by_kind["unmapped"])
 
 
 def _receivers(history: History) -> set[str]:

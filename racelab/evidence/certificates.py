@@ -71,6 +71,28 @@ class Queued(Case):
         """No transport is concerned."""
 
 
+class HalfOpen(Case):
+    """Each write's target lost its end of the connection, and its writer heard nothing before it was dropped."""
+
+    def _action(self) -> Action:
+        return "half-open"
+
+    def check_end(self, held: Event) -> None:
+        """The target's end was gone when it stopped, and the writer's was there until it was dropped."""
+        what = held.data["what"]
+        end, write = self.ends.get(what), self.write(held)
+        if held.data.get("targets_end") != "CLOSED":
+            self.wrong.append(f"the target's end of the connection of {what} was not gone")
+        if end is None or end.kind != "dropped":
+            self.wrong.append(f"{what} was never dropped" if end is None else f"{what} was {end.kind}")
+            return
+        if end.data.get("writers_end") != "ESTABLISHED":
+            self.wrong.append(f"the connection of {what} had ended for its writer before it was dropped")
+        if write is not None and write.completed is not None and write.completed.hlc < end.hlc:
+            self.wrong.append(f"{number(write.completed)}: the writer of {what} heard of it before it was dropped")
+        self.check_order(what, held, end, end)
+
+
 class Early(Case):
     """Each write stopped with its writer told that it had landed, and landed later."""
 
@@ -183,6 +205,7 @@ class Withheld(Case):
 
 _CASES: dict[str, type[Case]] = {
     "early-success": Early,
+    "half-open": HalfOpen,
     "pass": Passing,
     "delay": Delayed,
     "duplicate": Copied,

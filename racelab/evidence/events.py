@@ -66,6 +66,7 @@ KINDS: dict[str, Kind] = {
     "pool": Kind("the page pool at the start of an incarnation", ("pages", "page_bytes", "layers", "free")),
     "region": Kind("memory registered with the transport: one layer of the pool", ("layer", "address", "bytes")),
     "unregistered": Kind("memory of a region is not registered any more", ("address", "bytes")),
+    "unmapped": Kind("nothing is mapped where a region is registered", ("address", "bytes")),
     "page-private": Kind("FREE -> PRIVATE: a request takes the page under a fresh generation", ("from",)),
     "page-shared": Kind("PRIVATE -> SHARED: other requests can find the page by its content key", ("from", "key")),
     "page-dup": Kind(

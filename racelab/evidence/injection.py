@@ -40,6 +40,8 @@ Action = Literal[
     "kill",
     "restart",
     "unregister",
+    "unmap",
+    "half-open",
 ]
 State = Literal["confirmed", "mismatch", "inconclusive", "not-reached", "met-nothing"]
 

@@ -1,4 +1,4 @@
-"""Certificates of what a schedule does to processes: stop, continue, kill, restart, and their memory: unregister.
+"""Certificates of what a schedule does to processes: stop, continue, kill, restart, and to their memory.
 
 Such a fault is `confirmed` if the injector's own event says that it took effect (every thread in state T, the
 process gone, a new one at the same address), that event lies between the step and its end, and nothing of
@@ -16,7 +16,7 @@ from racelab.evidence.injection import Certificate, State
 from racelab.evidence.labels import process_label
 from racelab.evidence.naming import number, when_ms
 from racelab.evidence.schedule import Issued, Schedule
-from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unregister, verb
+from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister, verb
 
 _EVENTS = {
     "stop": "stopped",
@@ -24,6 +24,7 @@ _EVENTS = {
     "kill": "killed",
     "restart": "restarted",
     "unregister": "unregistered",
+    "unmap": "unmapped",
 }
 _SIGNALS = {"stop": "SIGSTOP", "continue": "SIGCONT", "kill": "SIGKILL"}
 SIGKILL = 9
@@ -45,7 +46,7 @@ def _certificate(history: History, fault: str, step: ProcessStep) -> Certificate
         for event in found:
             wrong += _contradictions(history, step, event)
             missing += _unordered(history, issued, event)
-        if isinstance(step, Unregister):
+        if isinstance(step, Unregister | Unmap):
             wrong += _regions_left(history, step, found)
         if not found:
             missing.append(f"nothing says that {step.instance} was {_EVENTS[verb(step)]}")
@@ -106,16 +107,16 @@ def _contradictions(history: History, step: ProcessStep, event: Event) -> list[s
             data = event.data
             wrong = [] if data["segment"] == data["was_segment"] else [f"{name} is at {data['segment']} now"]
             return wrong + ([f"{name} is the same process as before"] if data["pid"] == data["was_pid"] else [])
-        case Continue() | Unregister():
+        case Continue() | Unregister() | Unmap():
             return []
 
 
-def _regions_left(history: History, step: Unregister, found: list[Event]) -> list[str]:
+def _regions_left(history: History, step: Unregister | Unmap, found: list[Event]) -> list[str]:
     taken = {event.data["address"] for event in found}
     incarnation = max((event.incarnation for event in found), default=0)
     regions = (event for event in history.by_kind["region"] if event.instance == step.instance)
     left = {event.data["address"] for event in regions if event.incarnation == incarnation} - taken
-    return [f"{len(left)} region(s) stay registered"] if left else []
+    return [f"{len(left)} region(s) stay {_EVENTS[verb(step)].removeprefix('un')}"] if left else []
 
 
 def _ends(later: Event, event: Event) -> bool:

@@ -29,7 +29,7 @@ ASIDE = frozenset(
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),
         *("rails", "registration", "queue-pair", "work-request"),
-        *("stopped", "continued", "killed", "restarted", "unregistered"),
+        *("stopped", "continued", "killed", "restarted", "unregistered", "unmapped"),
     }
 )
 """Kinds that say nothing of the system's own steps."""

@@ -194,6 +194,7 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "restarted": lambda e, d: (
         f"process {d.get('pid')} takes the place of {d.get('peer')} ({d.get('was_pid')}) at {d.get('segment')}"
     ),
+    "unmapped": lambda e, d: f"has nothing mapped at {size(int(d['bytes']))} of its registered memory any more",
     "unregistered": lambda e, d: f"takes {size(int(d['bytes']))} of its memory back from the transport",
     "region": lambda e, d: f"registers {size(int(d['bytes']))} with the transport: {_share(d)}",
     "offered": lambda e, d: f"{who(e)} arrives from the router: {d.get('prompt_tokens')} prompt tokens",

@@ -105,6 +105,7 @@ class Instance:
             "timers": self.timers,
             "register": self.register,
             "unregister": self.unregister,
+            "unmap": self.unmap,
             "quiesce": self.quiesce,
         }
 
@@ -416,6 +417,7 @@ class Instance:
         """Have the transport know the pool's memory, and that of the metadata slots."""
         pool, slots = self._pool, self._in_use
         assert pool is not None
+        pool.map_again()
         regions = [(pool.address(block), pool.block_bytes(block)) for block in range(len(pool.blocks))]
         self.transport.register([*regions, (slots.address(0), slots.size)] if slots is not None else regions)
 
@@ -427,6 +429,15 @@ class Instance:
         for block in range(len(pool.blocks)):
             about: dict[str, Any] = {"fault": fault, "peer": self.name, "bytes": pool.block_bytes(block)}
             self.recorder.record("unregistered", address=pool.address(block), **about)
+
+    def unmap(self, fault: str) -> None:
+        """Have nothing mapped where the transport has the pool's memory registered, whatever is under way to it."""
+        pool = self._pool
+        assert pool is not None
+        pool.unmap()
+        for block in range(len(pool.blocks)):
+            about: dict[str, Any] = {"fault": fault, "peer": self.name, "bytes": pool.block_bytes(block)}
+            self.recorder.record("unmapped", address=pool.address(block), **about)
 
     def timers(self, within_ms: int | None = None, until_ms: int | None = None) -> dict[str, Any]:
         """How many timers have fired, and when those fall due that do so within so long, or until then."""

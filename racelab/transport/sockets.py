@@ -24,6 +24,7 @@ from collections.abc import Iterator
 import msgspec
 
 _INFO = struct.Struct("<B119xQQ64xQQ")
+_ESTABLISHED = 1
 _FIN_RECEIVED = frozenset({6, 8, 9, 11})  # time-wait, close-wait, last-ack, closing
 
 
@@ -35,6 +36,11 @@ class TcpInfo(msgspec.Struct, frozen=True):
     bytes_received: int
     bytes_sent: int
     bytes_retrans: int
+
+    @property
+    def established(self) -> bool:
+        """Whether neither side has ended it, as far as this side's kernel knows."""
+        return self.state == _ESTABLISHED
 
     @property
     def peer_finished(self) -> bool:

@@ -120,6 +120,15 @@ class Peer:
         """Take the pages away below the registration."""
         return ctypes.CDLL(None, use_errno=True).munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
 
+    def map_at(self, address: int, size: int) -> None:
+        """Map memory of another use where there was some."""
+        private, fixed, anonymous, read_and_write = 0x02, 0x10, 0x20, 3
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        how = private | fixed | anonymous
+        where = ctypes.c_void_p(address), ctypes.c_size_t(size)
+        assert libc.mmap(*where, read_and_write, how, -1, ctypes.c_long(0)) == address
+
     def peek_at(self, address: int, size: int) -> list[int]:
         return sorted(set(ctypes.string_at(address, size)))
 
@@ -165,7 +174,7 @@ class Peer:
 
     def serve(self) -> None:
         commands = "fill peek announce submit submit_batch submit_reads status finish write read acked"
-        commands += " map unregister unmap peek_at write_and_notify notified notify told heard"
+        commands += " map map_at unregister unmap peek_at write_and_notify notified notify told heard"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 

@@ -152,6 +152,22 @@ CASES = {
         {"m": "reorder"},
         label="synthetic: hold m lets 1 later message(s) of its topic pass",
     ),
+    "a half-open connection": Case(
+        """
+- hold: {id: o, write: {request: r1}, count: 4, action: half-open}
+- submit: r1
+- await: {event: held, hold: o}
+- advance: 10000
+- await: {event: timed-out, request: r1}
+- submit: r2
+- await: {event: finished, request: r2}
+- drop: o
+- hold: {id: q, write: {request: r3}, action: half-open}
+- submit: r3
+- await: {event: held, hold: q}
+""",
+        {"o": "half-open", "q": "half-open"},
+    ),
     "whole batches": Case(
         """
 - hold: {id: h, batch: {request: r1}, count: 2}

@@ -160,6 +160,23 @@ def test_memory_that_was_unregistered_refuses_what_comes_later(bench: Workbench)
     assert {event.data["code"] for event in played.history.by_kind["unlanded"]} == {1}
 
 
+def test_memory_that_was_unmapped_takes_nothing_and_its_instance_lives_on(bench: Workbench) -> None:
+    steps = """
+  - unmap: decode
+  - release: w1
+  - await: {event: failed, request: r1}
+"""
+    played = bench.play(Order(wanted("unmapped", HELD + steps), "ledger"))
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    assert states(played.verdict) == {"w1": "confirmed", "unmap-decode": "confirmed"}
+    assert [event for event in played.history.by_kind["unlanded"] if "code" in event.data] == []
+    before, after = (
+        [event.data["fingerprint"] for event in played.history.by_kind["look"] if event.data["why"] == why]
+        for why in ("before-release", "after-landing")
+    )
+    assert before == after, "decode has the same pages elsewhere, and nothing came there"
+
+
 @pytest.mark.parametrize(("policy", "verdict"), [("eager", "reproduced"), ("ledger", "prevented")])
 def test_on_a_real_clock_timers_fire_by_themselves(bench: Workbench, policy: str, verdict: str) -> None:
     steps = """

@@ -318,6 +318,18 @@ def unmapped_in_mid_write() -> dict[str, Any]:
 
 
 @row
+def unmapped_and_mapped_again() -> dict[str, Any]:
+    with two() as own:
+        address = own.hub.call("target", "map", size=PAGE)
+        with half_a_write(own, address) as connection:
+            assert own.hub.call("target", "unmap", address=address, size=PAGE) == 0
+            own.hub.call("target", "map_at", address=address, size=PAGE)
+            status = _rest(connection)
+        seen = [own.hub.call("target", "peek_at", address=address + at, size=HALF) for at in (0, HALF)]
+        return {"status": status, "first-half": seen[0] == [0xA1], "second-half": seen[1] == [0xA1]}
+
+
+@row
 def unregistered_address() -> dict[str, Any]:
     with two() as own:
         assert own.hub.call("target", "unregister", address=own.base) == 0

@@ -100,6 +100,24 @@ def test_the_writer_of_a_ghost_hears_at_once_that_it_failed_and_the_bytes_land_l
     assert counts["in"] == counts["out"] + 8, "nobody took the status of the ghost"
 
 
+def test_the_writer_of_a_half_open_connection_hears_nothing_until_it_is_dropped(rig: Rig) -> None:
+    rig.do("arm", hold="o", match={"request": "r1"}, count=1, action="half-open")
+    handles = rig.post([0])
+    (held,) = rig.await_events("held", 1)
+    assert held.data["targets_end"] == "CLOSED"
+    assert rig.finish(rig.post([1], prefix="next")) == {1}
+    assert rig.writer("status", handle=handles[0]) == 0
+    with pytest.raises(LabError, match="nothing can go on"):
+        rig.do("release", hold="o")
+    assert rig.do("drop", hold="o") == ["w0"]
+    assert rig.finish(handles) == {-1}
+    assert rig.peek(0) == [0]
+    (dropped,) = rig.await_events("dropped", 1)
+    assert dropped.data["writers_end"] == "ESTABLISHED"
+    counts = assert_counts_agree(rig)
+    assert counts["in"] > counts["out"], "the target got none of it"
+
+
 def test_a_failed_write_is_over_at_once(rig: Rig) -> None:
     rig.do("arm", hold="f", match={"request": "r1"}, count=1, action="fail")
     assert rig.finish(rig.post([0])) == {-1}
