@@ -16,6 +16,7 @@ from checkers.ordinary.glance import held
 from checkers.stop_evidence import Claims
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import PAGE_STATES, STATE_AFTER, Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
@@ -44,12 +45,10 @@ class _Judge:
         self.history = history
         self.ledger = history.derived(Ledger)
         self.findings: list[Finding] = []
-        self.doubts: list[str] = []
-        if history.lost:
-            self.doubts.append(f"{history.lost} event(s) are lost, and what they said of pages with them")
+        self.gaps = gaps(history, SPEC)
         moves = sum(len(history.by_kind[kind]) for kind in STATE_AFTER)
         deaths = history.derived(Deaths)
-        self.doubts += deaths.doubts
+        self.doubts = self.gaps + deaths.doubts
         self.coverage = {"transitions": moves, "returns": 0, "grants": 0, "sources": 0, "instances_at_rest": 0}
 
         if deaths:
@@ -143,8 +142,8 @@ class _Judge:
     def absent(
         self, event: Event, what: str, life: Life | None = None, grant: Grant | None = None, write: Write | None = None
     ) -> None:
-        """A finding that rests on something not being there: none while events are lost."""
-        if not self.history.lost:
+        """A finding that rests on something not being there: none while something is lost or not reported."""
+        if not self.gaps:
             self.found(event, what, life, grant, write)
 
     def found(

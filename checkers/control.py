@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from checkers.ledger_view import Ledger
 from racelab.evidence.events import TERMINAL_KINDS, Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding
@@ -43,7 +44,7 @@ def trespasses(history: History) -> list[Finding]:
 
 def _obeyed(history: History) -> list[tuple[Event, Event | None, str]]:
     found: list[tuple[Event, Event | None, str]] = []
-    if history.lost or not _several_attempts(history):  # what refused or ignored it may be lost
+    if gaps(history, SPEC) or not _several_attempts(history):  # what refused or ignored it may be lost
         return found
     sides: dict[str, _Side] = defaultdict(_Side)
     real = history.header.scenario.lab.clock == "real"

@@ -16,6 +16,7 @@ from checkers.ordinary.glance import held
 from checkers.wait_graph import WaitGraph
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import TERMINAL_KINDS, Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.labels import VirtualTime
 from racelab.evidence.naming import attempt_name, numbers, when_ms
@@ -48,9 +49,9 @@ class _Judge:
         self.drained = any(event.data["phase"] == "drain" for event in history.by_kind["phase"])
         self.graph = WaitGraph(history)
         self.findings: list[Finding] = []
-        self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
+        self.gaps = gaps(history, SPEC)
         self.deaths = history.derived(Deaths)
-        self.doubts += self.deaths.doubts
+        self.doubts = self.gaps + self.deaths.doubts
         self.coverage = {"requests": 0, "draining_pages": 0}
 
     @cached_property
@@ -172,7 +173,7 @@ class _Judge:
                 self.doubts.append(f"{page} was still draining when the run stopped, before its bound")
 
     def _absent(self, first: Event, then: Event | None, what: str, life: Life | None = None) -> None:
-        if not self.history.lost:
+        if not self.gaps:
             self._found(first, then, what, life)
 
     def _found(self, first: Event, then: Event | None, what: str, life: Life | None = None) -> None:

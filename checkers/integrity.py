@@ -22,6 +22,7 @@ from checkers.torn import torn
 from racelab.evidence.blocks import Blocks
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.provenance import NOBODY, Part, Place, Provenance, in_words
@@ -56,8 +57,8 @@ class _Judge:
         self.sources = history.derived(Sources)
         self.blocks = history.derived(Blocks)
         self.findings: list[Finding] = []
-        self.doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
-        self.doubts += history.derived(Deaths).doubts
+        self.gaps = gaps(history, SPEC)
+        self.doubts = self.gaps + history.derived(Deaths).doubts
         self.coverage = {"fingerprints_compared": 0, "mismatches": 0, "commits": 0, "reads": 0, "hits": 0}
 
     def consumption(self, event: Event) -> None:
@@ -90,6 +91,8 @@ class _Judge:
         )
         if any(part.source == "unknown" for part in parts):
             what += f"; write {own[0].id} of {writer_of(own[0])} was to bring them"
+        if self.gaps:
+            what += f" (as far as is known: {self.gaps[0]})"
         what += torn(sight, self.sources, self.blocks)
         wrong = self.history.derived(Provenance).differing(_place(sight), own[0].fingerprint)
         self._found(sight, what, own[0], writer, parts, wrong)
@@ -97,7 +100,7 @@ class _Judge:
     def _without_source(self, sight: Sight) -> None:
         reader = attempt_name(sight.event.request, sight.event.attempt)
         place = f"page {sight.page} gen {sight.gen} {self.blocks.name(sight.layer)} bytes {sight.start}-{sight.end - 1}"
-        if self.history.lost or self.sources.of(sight):
+        if self.gaps or self.sources.of(sight):
             self.doubts.append(f"{reader} takes {place}, a range that no single posted write has")
             return
         parts = self._parts(sight)
@@ -112,7 +115,10 @@ class _Judge:
         absent = [
             write
             for write in own
-            if write.fate in ("lost", "held") or write.torn is not None or write.landing_after(sight.event, causality)
+            if write.fate == "lost"
+            or (write.fate == "held" and not self.gaps)
+            or write.torn is not None
+            or write.landing_after(sight.event, causality)
         ]
         reader = attempt_name(sight.event.request, sight.event.attempt)
         place = f"page {sight.page} {self.blocks.name(sight.layer)}"
@@ -231,7 +237,7 @@ class _Judge:
             key, event = published.get((hit.instance, hit.page, hit.gen), (None, None))
             if key == hit.data["key"]:
                 continue
-            if event is None and self.history.lost:
+            if event is None and self.gaps:
                 self.doubts.append(f"nothing tells what page {hit.page} gen {hit.gen} was published as")
                 continue
             held = f"was published as {key}" if event is not None else "was never published"

@@ -20,6 +20,7 @@ from checkers.slots import slot_trespasses
 from checkers.source_reads import SourceReads
 from racelab.evidence.deaths import Deaths
 from racelab.evidence.events import Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, number, numbers, when_ms
 from racelab.evidence.result import Finding, SpecResult, concluded
@@ -52,12 +53,11 @@ def rules(history: History) -> SpecResult:
         "messages": len(history.by_kind["received"]),
         "generations": len(history.derived(Ledger).lives),
     }
-    return concluded(SPEC, findings, coverage, late.doubts + reads.doubts + _doubts(history), coverage["writes"])
+    return concluded(SPEC, findings, coverage, _doubts(history) + late.doubts + reads.doubts, coverage["writes"])
 
 
 def _doubts(history: History) -> list[str]:
-    doubts = [f"{history.lost} event(s) are lost"] if history.lost else []
-    doubts += history.derived(Deaths).doubts
+    doubts = gaps(history, SPEC) + history.derived(Deaths).doubts
     for event in history.by_kind["counted"]:
         unannounced = event.data["counts"].get("unannounced", 0)
         if unannounced:
@@ -109,14 +109,16 @@ def _apart(history: History, posted: Event, ended: Event) -> str:
 
 def _stale_reads(history: History) -> list[Finding]:
     """Reads of a page that is not, or not any more, the reader's, by ownership or by a reference."""
-    ledger = history.derived(Ledger)
     found: dict[tuple[int, int, int], Finding] = {}
+    if gaps(history, SPEC):
+        return []
+    ledger = history.derived(Ledger)
     for event in history.derived(consumptions):
         for page, gen, layer, start, end, _ in event.data["fingerprints"]:
             life = ledger.lives.get((event.instance, page, gen))
             if life is not None and (life.ended is None or life.ended.seq > event.seq) and life.held_by(event):
                 continue
-            if history.lost or (id(event), page, gen) in found:
+            if (id(event), page, gen) in found:
                 continue
             now = ledger.at(event.instance, page, event.seq)
             reader = attempt_name(event.request, event.attempt)
@@ -139,15 +141,17 @@ def _stale_reads(history: History) -> list[Finding]:
 
 def _foreign_sources(history: History) -> list[Finding]:
     """Writes whose source page was not the writer's when they were posted."""
+    findings: list[Finding] = []
+    if gaps(history, SPEC):
+        return findings
     ledger = history.derived(Ledger)
-    findings = []
     for write in history.derived(Writes):
         if write.is_read:
             continue
         posted = write.posted
         page = posted.data["source_page"]
         life = ledger.at(posted.instance, page, posted.seq)
-        if history.lost or (life is not None and life.owned_by(posted)):
+        if life is not None and life.owned_by(posted):
             continue
         whose = f"belongs to {life.owner}" if life is not None else "is free"
         findings.append(
@@ -179,10 +183,12 @@ def _reach(grant: Grant, pulls: bool) -> str:
 
 def _exposures(history: History, told: set[int]) -> list[Finding]:
     """Generations that ended while somebody could still write there, and nobody is seen to have done so."""
-    findings = []
+    findings: list[Finding] = []
+    if gaps(history, SPEC):
+        return findings
     pulls = history.header.scenario.lab.transfer == "pull"
     for life in history.derived(Ledger):
-        if life.ended is None or life.ended.kind != "page-free" or id(life.ended) in told or history.lost:
+        if life.ended is None or life.ended.kind != "page-free" or id(life.ended) in told:
             continue
         for grant in life.open_at_end():
             findings.append(

@@ -12,6 +12,7 @@ from checkers.lives import Life
 from checkers.memory import Memory, Span
 from racelab.evidence.blocks import Blocks
 from racelab.evidence.events import Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name
 from racelab.evidence.writes import Write, Writes
@@ -68,10 +69,12 @@ class LateWrites:
         life = self._ledger.life(span.instance, span.page, posted.gen)
         granted = life.granted_bytes(posted) if life is not None else 0
         if life is None or granted == 0:
-            if self._history.lost:
-                self.doubts.append(f"no grant for write {write.id}, and events are lost")
+            if gaps(self._history, "isolation"):
+                self.doubts.append(f"no grant is known for write {write.id}")
             else:
                 self._late(write, span, f"landed on page {span.page} gen {posted.gen}, which was never granted to it")
+        elif span.end > granted and gaps(self._history, "isolation"):
+            self.doubts.append(f"nothing known grants write {write.id} all that it touches")
         elif span.end > granted:
             self._late(write, span, f"landed outside of the {granted:,} bytes that were granted of page {span.page}")
         elif life.ended is None or life.ended.kind == "pool":

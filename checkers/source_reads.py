@@ -14,6 +14,7 @@ from checkers.consumers import Sight, SightsByPage
 from checkers.ledger_view import Ledger
 from checkers.lives import Life
 from racelab.evidence.events import Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import attempt_name, numbers, when_ms
 from racelab.evidence.result import Finding
@@ -50,8 +51,8 @@ class SourceReads:
         life = self._ledger.life(*source)
         page = f"source page {source.page} gen {source.gen}"
         if life is None or not life.granted_bytes(read.posted):
-            if self._history.lost:
-                self.doubts.append(f"no grant for read {read.id}, and events are lost")
+            if gaps(self._history, SPEC):
+                self.doubts.append(f"no grant is known for read {read.id}")
             else:
                 self._strayed(read, f"reads {page}, which was never granted to it", life.ended if life else None)
         elif life.ended is not None and not self._taken_before(read, life.ended):

@@ -16,9 +16,12 @@ from checkers.lives import Grant, Life
 from racelab import fences
 from racelab.evidence.blocks import Blocks
 from racelab.evidence.events import Event
+from racelab.evidence.gaps import gaps
 from racelab.evidence.history import History
 from racelab.evidence.naming import number
 from racelab.evidence.writes import Write
+
+SPEC = "conservation"
 
 ACKNOWLEDGEMENTS = ("abort-ack", "complete", "release-source")
 """Messages by which whoever posted accesses says that they are over: a writer's, or a reader's."""
@@ -39,6 +42,7 @@ class Claims:
 
     def __init__(self, history: History) -> None:
         self.history = history
+        self._gaps = gaps(history, SPEC)
         self._blocks = history.derived(Blocks)
         self._sent = {event.data["id"]: event for event in history.by_kind["sent"]}
         self._writes = history.derived(GrantedWrites)
@@ -72,7 +76,7 @@ class Claims:
         wrong = wrong or (self._gap(life, grant, writes) if closed.data["evidence"] == "completions" else None)
         if wrong is not None:
             about = _about(life, closed)
-            return Claim(doubt=f"{about}: {wrong}") if self.history.lost else Claim(false=f"{about} is false: {wrong}")
+            return Claim(doubt=f"{about}: {wrong}") if self._gaps else Claim(false=f"{about} is false: {wrong}")
         return Claim(doubt=doubt) if doubt is not None else _STANDS
 
     def _fence(self, life: Life, closed: Event, writes: list[Write]) -> Claim:
@@ -117,7 +121,7 @@ class Claims:
         if before(closed, write.posted):
             return f"write {write.id} is posted after it ({number(write.posted)})"
         if write.completed is None:
-            return None if self.history.lost else f"write {write.id} never completed"
+            return None if self._gaps else f"write {write.id} never completed"
         if not write.succeeded:
             return f"write {write.id} completed with {write.completed.data['status']}, which proves nothing"
         if before(closed, write.completed):

@@ -152,6 +152,7 @@ class Workbench:
             simulated=self._simulated(order.scenario),
             machine=self.cluster.machine_in_words,
             shortened=self.cluster.shortened,
+            unreported=list(self.target.unreported),
             seed=order.seed,
             expected=order.expected,
             solo=stopped(order.scenario, solo),

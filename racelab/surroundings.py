@@ -14,7 +14,7 @@ from racelab.documents import Document, nearest
 from racelab.gates import Injector
 from racelab.lab.cluster import Cluster
 from racelab.scenario import Armed, Lab, Placed, Scenario
-from racelab.steps import ProcessStep
+from racelab.steps import Await, ProcessStep
 from racelab.targets.target import Target
 
 LESS = " less "
@@ -39,6 +39,9 @@ class Here:
             for key in expected:
                 for problem in self._unexpected(key):
                     document.problem(f"expected: {problem}", "expected", key)
+        for step, place in steps:
+            if isinstance(step, Await) and step.event in self._system.unreported:
+                document.problem(f"target {self._system.name} does not report {step.event!r}", *place)
         if self._gates is not None:
             self._check_gates(document, lab, steps, self._gates)
 

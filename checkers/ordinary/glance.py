@@ -35,7 +35,7 @@ def held(history: History, spec: str) -> SpecResult | None:
 
 def look(history: History) -> Coverage | None:
     """The coverage of each specification; None if a history is not ordinary, or in no file."""
-    if history.lines is None or history.header.scenario.finality_ms is not None:
+    if history.lines is None or history.header.scenario.finality_ms is not None or history.header.unreported:
         return None
     glance = Glance(history)
     try:

@@ -37,7 +37,8 @@ class Header(msgspec.Struct, kw_only=True):
     `racelab.evidence.certificates`, as plain data; `expected` is the verdict that the scenario
     states for this policy; `glue_fault` names the fault between the engine and its ledger that was
     switched on, if one was; `simulated` says what stands in for hardware, if anything does; `machine` says what
-    carried the transfers, if it was a machine of their own; `shortened` lists deadlines that the cluster sets lower.
+    carried the transfers, if it was a machine of their own; `shortened` lists deadlines that the cluster sets lower;
+    `unreported` names kinds of events that the target cannot see (racelab.evidence.gaps).
     """
 
     schema: str = SCHEMA
@@ -52,6 +53,7 @@ class Header(msgspec.Struct, kw_only=True):
     simulated: str | None = None
     machine: str | None = None
     shortened: list[str] = []
+    unreported: list[str] = []
     seed: int = 0
     expected: str | None = None
     solo: dict[str, list[int]] = {}

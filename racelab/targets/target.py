@@ -30,6 +30,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """every guard that a policy of a user's own may name"""
     glue_faults: tuple[str, ...] = ()
     """known faults between the engine and its ledger that it can switch on"""
+    unreported: tuple[str, ...] = ()
+    """kinds of events (docs/history.md) that happen in it and that it cannot see"""
     forks: bool = False
     """whether an instance may be forked from a process that has imported `entry`: no thread is started by that"""
     stream: Injector | None = None

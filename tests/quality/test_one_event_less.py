@@ -1,6 +1,7 @@
-"""A lost event is counted and makes what depends on it unknown: it never makes a violation.
+"""What is not in a history makes no violation, and makes unknown what depends on it.
 
-Every right history here, less any one event: no specification is violated, and none whose evidence may be gone held.
+A lost event: every right history here, less any one event. And what a target does not report, which is not what did
+not happen: every right history, less all events of a kind, numbered as a target would that never has them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from functools import cache
 import histories
 import pytest
 from duet import Duet
+from msgspec import structs
 
 from checkers import conservation, finality, integrity, isolation
+from racelab.evidence.events import KINDS
+from racelab.evidence.gaps import LOOKED_AT
 from racelab.evidence.history import History
 from racelab.scenario import Lab, Request
 
@@ -59,3 +63,25 @@ def test_no_event_makes_a_violation_by_being_lost(name: str) -> None:
         assert shown == [], f"without {missing.instance}:{missing.seq} {missing.kind}"
         if history.lost:
             assert {result.outcome for result in said.values()} == {"unknown"}
+
+
+OF_THE_LAB = {"run-started", "phase", "step", "step-done", "counted", "armed"}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_a_target_does_not_report_is_not_what_did_not_happen(name: str) -> None:
+    right = RIGHT[name]()
+    for kind in right.by_kind.keys() - OF_THE_LAB:
+        silent = structs.replace(right.header, unreported=[kind])
+        history = History(silent, histories.renumbered([event for event in right.events if event.kind != kind]))
+        assert not history.lost
+        for checker in CHECKERS:
+            result = checker.rules(history)
+            assert [finding for finding in result.findings if finding.grade != "exposed"] == [], kind
+            if kind in LOOKED_AT[checker.SPEC]:
+                assert result.outcome == "unknown", (checker.SPEC, kind)
+                assert f"does not report '{kind}'" in (result.why or "")
+
+
+def test_the_kinds_that_rules_look_at_are_kinds_that_there_are() -> None:
+    assert set().union(*LOOKED_AT.values()) <= KINDS.keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from racelab import documents, scenario
 from racelab.errors import DocumentError
@@ -71,3 +72,17 @@ def test_without_a_cluster_gates_are_nobodys_business() -> None:
 )
 def test_what_ships_names_nothing_else(path: Path) -> None:
     assert scenario.build(documents.read(path), Here(target("reference"))) == scenario.load(path)
+
+
+def test_an_event_that_the_target_does_not_report_cannot_be_awaited() -> None:
+    silent = structs.replace(target("reference"), unreported=("page-free",))
+    text = """\
+scenario: waits
+about: For what this target cannot see.
+requests: {r1: {}}
+steps:
+  - submit: r1
+  - await: {event: page-free, request: r1}
+  - await: {event: finished, request: r1}
+"""
+    assert problems(text, Here(silent)) == [(6, "target reference does not report 'page-free'")]
