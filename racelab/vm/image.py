@@ -30,7 +30,8 @@ PACKAGES = ("qemu-system-x86", "busybox-static", "iproute2", "nftables", "ibverb
 MODULES = (
     *("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay"),
     *("crc32_generic", "crc32c_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm", "veth"),
-    *("nf_tables", "nft_objref", "nft_numgen", "sch_netem", "sch_prio", "cls_u32"),
+    *("nf_tables", "nft_objref", "nft_numgen", "nft_queue", "nfnetlink_queue", "bridge"),
+    *("sch_netem", "sch_prio", "cls_u32"),
 )
 GUEST = Path(__file__).with_name("guest")
 _KERNEL_FILES = ("./boot/vmlinuz*", "./lib/modules/*/kernel/*", "./lib/modules/*/modules.builtin")
