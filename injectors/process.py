@@ -7,6 +7,9 @@ it was started as that instance of a lab (its environment says so), and it is he
 (pidfd_open(2)), so that a process that gets the same id later is never meant. Each command returns once
 /proc shows what was asked for: every thread stopped, every thread going again, or the process gone.
 Whatever is stopped when the conductor goes away is let go.
+
+An instance of a cluster with a machine is two processes: the engine here, and its agent there with the memory and
+Mooncake. A fault takes both: the machine's supervisor signals the agent, which it has started itself.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from injectors import entry
 from racelab.errors import BoundError, LabError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import INSTANCE_VARIABLE, Injector, Mechanism
+from racelab.vm.client import Supervisor, machine
 
 SIGNAL_BOUND_S = 10.0
 POLL_S = 0.0005
@@ -123,40 +128,75 @@ def _fields(stat: Path) -> list[str]:
     return stat.read_text().rpartition(")")[2].split()
 
 
+class Agent:
+    """The part of an instance that is in the machine; None stands for an instance that has no such part."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._supervisor = Supervisor(machine())
+
+    def send(self, number: signal.Signals) -> dict[str, Any]:
+        """Signal it; what of it there is to record, once that has taken effect.
+
+        Raises:
+            LabError: no such agent runs there, or it does not follow.
+        """
+        said = self._supervisor.ask("signal", pid=self.pid, signal=number.name)
+        return {"agent": self.pid} | {f"agent_{name}": said[name] for name in ("threads", "state", "status")}
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._supervisor.close()
+
+
 class Faults:
     """The commands; each is answered when it has taken effect."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._stopped: dict[str, Instance] = {}
+        self._stopped: dict[str, tuple[Instance, Agent | None]] = {}
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What the conductor may ask, see racelab.gates."""
         return {"stop": self.stop, "continue": self.resume, "kill": self.kill, "reset": self.reset}
 
-    def stop(self, fault: str, peer: str, pid: int) -> None:
+    def stop(self, fault: str, peer: str, pid: int, agent: int | None = None) -> None:
         """SIGSTOP; over when every thread is stopped."""
-        instance = self._stopped[peer] = Instance(peer, pid)
+        instance, beyond = self._stopped[peer] = Instance(peer, pid), Agent(agent) if agent is not None else None
         instance.send(signal.SIGSTOP)
         states = instance.wait_for(lambda states: bool(states) and set(states) <= {"T", "t"}, "stop")
-        self._recorder.record("stopped", fault=fault, peer=peer, pid=pid, threads=len(states), state="T")
+        there = beyond.send(signal.SIGSTOP) if beyond is not None else {}
+        self._recorder.record("stopped", fault=fault, peer=peer, pid=pid, threads=len(states), state="T", **there)
 
-    def resume(self, fault: str, peer: str, pid: int) -> None:
+    def resume(self, fault: str, peer: str, pid: int, agent: int | None = None) -> None:
         """SIGCONT; over when no thread is stopped any more."""
-        instance = self._stopped.pop(peer)
+        instance, beyond = self._stopped.pop(peer)
         # Before the signal, as whatever the process does next is its effect.
-        self._recorder.record("continued", fault=fault, peer=peer, pid=pid, threads=len(instance.threads()))
+        there: dict[str, Any] = {"agent": agent} if agent is not None else {}
+        self._recorder.record("continued", fault=fault, peer=peer, pid=pid, threads=len(instance.threads()), **there)
+        if beyond is not None:
+            beyond.send(signal.SIGCONT)
+            beyond.close()
         instance.send(signal.SIGCONT)
         instance.wait_for(lambda states: not set(states) & {"T", "t"}, "go on")
         instance.close()
 
-    def kill(self, fault: str, peer: str, pid: int, idle: bool) -> None:
+    def kill(self, fault: str, peer: str, pid: int, idle: bool, agent: int | None = None) -> None:
         """SIGKILL, of a stopped process too; over when it is gone. `idle`: it had nothing to do and nothing to say."""
-        instance = self._stopped.pop(peer, None) or Instance(peer, pid)
+        if peer in self._stopped:
+            instance, beyond = self._stopped.pop(peer)
+        else:
+            instance, beyond = Instance(peer, pid), Agent(agent) if agent is not None else None
+            if beyond is not None:
+                beyond.send(signal.SIGSTOP)  # it would end by itself, and not by the signal, once its engine is gone
         instance.send(signal.SIGKILL)
         status = instance.wait_gone()
         instance.close()
-        self._recorder.record("killed", fault=fault, peer=peer, pid=pid, status=status, idle=idle)
+        there: dict[str, Any] = {}
+        if beyond is not None:
+            there = beyond.send(signal.SIGKILL)
+            beyond.close()
+        self._recorder.record("killed", fault=fault, peer=peer, pid=pid, status=status, idle=idle, **there)
 
     def reset(self, incarnation: int) -> dict[str, Any]:
         """Begin an incarnation; the processes that are still stopped."""
@@ -165,11 +205,11 @@ class Faults:
 
     def close(self) -> None:
         """Let everything go that is stopped: a stopped process could not see that its lab has ended."""
-        for instance in self._stopped.values():
-            try:
-                instance.send(signal.SIGCONT)
-            except LabError:
-                continue  # it has ended
+        for both in self._stopped.values():
+            for each in both:
+                with suppress(LabError):  # it has ended
+                    if each is not None:
+                        each.send(signal.SIGCONT)
 
 
 def main() -> None:

@@ -40,7 +40,9 @@ def check_mechanisms(wanted: Scenario, injectors: list[Injector]) -> dict[str, d
             next="use a cluster whose transport is tcp, such as --cluster local",
         )
     holds = {hold.id: _mechanism(wanted, hold, injectors) for hold in wanted.holds().values()}
-    return holds | {fault: _of_process(fault, step, injectors) for fault, step in wanted.process_faults().items()}
+    return holds | {
+        fault: _of_process(wanted, fault, step, injectors) for fault, step in wanted.process_faults().items()
+    }
 
 
 def impossible(wanted: Scenario, injectors: list[Injector]) -> Iterator[tuple[str, UsageError]]:
@@ -86,7 +88,7 @@ def _named(hold: Armed, gate: Injector) -> str:
     return next(iter(gate.mechanisms)) if hold.work is not None else hold.mechanism
 
 
-def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
+def _of_process(wanted: Scenario, fault: str, step: ProcessStep, injectors: list[Injector]) -> dict[str, Any]:
     if isinstance(step, Unmap) and not any("tcp" in injector.transports for injector in injectors):
         raise UsageError(
             f"{fault}: over RDMA a registration keeps its pages, whatever is unmapped; no device here does that",
@@ -99,6 +101,12 @@ def _of_process(fault: str, step: ProcessStep, injectors: list[Injector]) -> dic
     if acting is None:
         raise UsageError("no installed injector acts on processes", next="racelab list injectors")
     about = {"gate": acting.name, "stage": acting.stage, "payload": ""}
+    requester, responder = ("decode", "prefill") if wanted.lab.transfer == "pull" else ("prefill", "decode")
+    if isinstance(step, Kill) and step.instance == responder and acting.endless:
+        raise UsageError(
+            f"{fault}: {acting.endless}, so that {requester} would never hear of the death of {responder}",
+            next="use --cluster softroce-retry-3, whose queue pairs give up, or another rung",
+        )
     if not isinstance(step, Stop | Kill):
         return about
     return about | _known(acting, step.mechanism, f"{fault}: {acting.name}")

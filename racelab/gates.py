@@ -59,7 +59,8 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     `reads` are the payloads that it has for reads, if it holds any; `notifies` are the actions that it has for
     notifications of the transport, and `ends_of_notifies` how a hold of those can end. With `machines` it has a place
     in those alone. One without a `module` is no process: the instances themselves answer for it (`arm_work`,
-    `release_work`), and `simulates` says what they stand in for.
+    `release_work`), and `simulates` says what they stand in for. `endless` says why the peer of a process that it kills
+    would wait for ever here, if so.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     only_simulated: tuple[str, ...] = ()
     simulates: str | None = None
+    endless: str = ""
 
     def serves(self, transport: str, machine: str = "") -> bool:
         """Whether it has a place in a lab with this transport, in this machine."""

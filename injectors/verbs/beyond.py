@@ -18,7 +18,12 @@ class Beyond:
 
     def __init__(self, lab: str) -> None:
         self.supervisor = Supervisor(machine())
-        self.connections = [_kept(f"{lab}-{role}") for role in ROLES]
+        self._lab = lab
+        self.connections = [self.leave(role) for role in ROLES]
+
+    def leave(self, role: str) -> socket.socket:
+        """One more connection, for the agent that an instance starts next."""
+        return _kept(f"{self._lab}-{role}")
 
     def counts(self) -> dict[str, int]:
         """Requests and bytes that left the devices, as the wire counted them."""

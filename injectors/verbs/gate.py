@@ -42,6 +42,8 @@ class Gate:
         self._queue_pairs: dict[tuple[str, int], dict[str, Any]] = {}
         self._regions: dict[tuple[str, int], dict[str, Any]] = {}
         self._zero: dict[str, int] = {}
+        self._refused = {"requests_refused": 0, "bytes_refused": 0}
+        """that ended in an error: on a wire that counts packets, any part of them has left"""
 
     def new_holds(self) -> Holds:
         """What this gate holds; a gate that stops writes elsewhere has others."""
@@ -91,7 +93,13 @@ class Gate:
             "drop": lambda hold: self._let_go(hold, "drop"),
             "reset": self.reset,
             "count": self.count,
+            "expect": self.expect,
         }
+
+    def expect(self, name: str) -> None:
+        """An instance in the machine is about to be started anew."""
+        assert self._beyond is not None
+        self.processes.adopt(self._beyond.leave(name))
 
     def arm(
         self,
@@ -163,7 +171,8 @@ class Gate:
             counts["requests_kernel"] = sum(port.posted_requests for port in ports)
             counts["bytes_kernel"] = sum(port.posted_bytes for port in ports)
         elif self._beyond is not None:
-            counts |= self._beyond.counts()
+            with self._lock:
+                counts |= self._beyond.counts() | self._refused
         return counts
 
     # -- writers
@@ -244,6 +253,10 @@ class Gate:
             self.recorder.record(kind, **data)
 
     def _request(self, process: Process, message: Message) -> None:
+        if MOVES[message.state] == "completed" and message.status:
+            with self._lock:
+                self._refused["requests_refused"] += 1
+                self._refused["bytes_refused"] += message.size
         self.recorder.record(
             "work-request",
             owner=process.name,

@@ -139,6 +139,7 @@ class Crew:
             was_pid=was.data["pid"],
             segment=peer.facts["segment"],
             was_segment=segment,
+            **({"agent": peer.facts["agent"], "was_agent": was.data["agent"]} if "agent" in was.data else {}),
         )
         generations = [event.gen or 0 for event in self._witness.of("page-private") if event.instance == name]
         apart = (max(generations, default=0) // GENERATIONS_APART + 1) * GENERATIONS_APART

@@ -95,18 +95,20 @@ def _contradictions(history: History, step: ProcessStep, event: Event) -> list[s
             until = on.hlc if on is not None else 1 << 64
             acted = next((one for one in own if _after(history, event, one) and one.hlc < until), None)
             wrong = [f"{name} reports {number(acted)} while it is stopped"] if acted is not None else []
-            return wrong + ([] if event.data["state"] == "T" else [f"{name} is in state {event.data['state']}"])
+            states = [event.data["state"], event.data.get("agent_state", "T")]
+            return wrong + [f"{name} is in state {state}" for state in states if state not in ("T", "t")]
         case Kill():
             again = next((one for one in history.by_kind["restarted"] if _ends(one, event)), None)
             until = again.hlc if again is not None else 1 << 64
             acted = next((one for one in own if _after(history, event, one) and one.hlc < until), None)
             wrong = [f"{name} reports {number(acted)} after it was killed"] if acted is not None else []
-            status = event.data["status"]
-            return wrong + ([f"{name} ended with status {status}"] if status not in (None, SIGKILL) else [])
+            ends = [event.data["status"], event.data.get("agent_status")]
+            return wrong + [f"{name} ended with status {status}" for status in ends if status not in (None, SIGKILL)]
         case Restart():
             data = event.data
             wrong = [] if data["segment"] == data["was_segment"] else [f"{name} is at {data['segment']} now"]
-            return wrong + ([f"{name} is the same process as before"] if data["pid"] == data["was_pid"] else [])
+            same = data["pid"] == data["was_pid"] or ("agent" in data and data["agent"] == data["was_agent"])
+            return wrong + ([f"{name} is the same process as before"] if same else [])
         case Continue() | Unregister() | Unmap():
             return []
 

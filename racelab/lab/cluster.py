@@ -23,6 +23,7 @@ RETRIES = 7
 MACHINES = {"softroce": "kernel verbs on rdma_rxe, a software NIC in a VM: no RDMA hardware"}
 """What carries the transfers of a cluster with a machine of its own, as every result says it."""
 
+ENDLESS = f"rdma_rxe takes a retry_cnt of {RETRIES}, which is Mooncake's, as for ever"
 
 BUILT_IN = "injectors."
 
@@ -109,6 +110,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
                 next=f"its write-gate may be: {', '.join(write_gates)}",
             )
         kept = [each for each in here if each.subject != "write" or each.name == wanted]
+        if self.machine and not self.shortened:
+            kept = [msgspec.structs.replace(each, endless=ENDLESS) for each in kept]
         return [each if self.simulated else each.on_a_real_device() for each in kept]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from racelab.channel.hub import Hub, Peer
-from racelab.errors import DirtyLabError, LabError, MissingPartError
+from racelab.errors import DirtyLabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import INSTANCE_VARIABLE, Injector
 from racelab.instances import ROLES, role_of
@@ -159,11 +159,11 @@ class Lab:
             "device": place.device,
         }
         variables = preloaded | {INSTANCE_VARIABLE: role}
+        options |= {"port": port} if port is not None else {}
         if self.cluster.machine:  # what is preloaded is for the agent there, not for the process here
             options["machine"] = self._agent(role, variables)
             variables = {INSTANCE_VARIABLE: role}
         elif self.cluster.ray == "local":
-            options |= {"port": port} if port is not None else {}
             variables |= self._window(role, place.host, port)
         forks = self.target.forks and not gate.preloads  # what is preloaded speaks for one process alone
         self._ray.spawn(self.target.entry, role, options, variables, forks=forks)
@@ -204,8 +204,9 @@ class Lab:
         """What the agent of an instance is started with."""
         retries = self.cluster.queue_pair_retries
         shortened = {"RACELAB_VERBS_RETRIES": str(retries)} if retries is not None else {}
+        window = ports.variables(self._windows.setdefault(role, ports.any_window(self.cluster.transport)))
         kept = {"kept": f"{self._short_name}-{role}", "kept_variable": "RACELAB_VERBS_GATE"}
-        return {"environment": variables | shortened | self.cluster.instances[role].environment} | kept
+        return {"environment": variables | window | shortened | self.cluster.instances[role].environment} | kept
 
     def _spawn_gate(self, name: str, arguments: list[str]) -> None:
         port = self.cluster.gate_ports.get(name)
@@ -232,18 +233,14 @@ class Lab:
     def act_on_process(self, command: str, name: str, **args: Any) -> None:
         """Have an instance's process stopped, continued or killed; it is when this returns."""
         injector = self._of_processes
-        if self.cluster.machine:
-            raise LabError(
-                f"{command} {name}: the instances of a machine are not those of this one",
-                next="use a cluster without a machine, such as --cluster local or softhca",
-            )
         if injector is None:
             raise MissingPartError("no installed injector acts on processes", next="racelab list injectors")
         if injector.name not in self.hub.peers:
             self._spawn(injector.name, injector.module, ["--host", self.cluster.hub_host])
             self._wait_for(injector.name)
             self.hub.call(injector.name, "reset", incarnation=self.incarnation)
-        self.hub.call(injector.name, command, peer=name, **args)
+        agent = self.hub.peers[name].facts.get("agent")
+        self.hub.call(injector.name, command, peer=name, **args, **({"agent": agent} if agent is not None else {}))
 
     def lose(self, name: str) -> None:
         """From now on the death of an instance is wanted."""
@@ -257,6 +254,8 @@ class Lab:
             LabError: its address is not free, or it is on another machine.
         """
         self.hub.forget(name)
+        if self.cluster.machine:
+            self.hub.call(self._write_gate.name, "expect", name=name)
         self._spawn_instance(name, self._write_gate, int(segment.rpartition(":")[2]))
         self._wait_for(name)
         self._introduce([name], self._write_gate)

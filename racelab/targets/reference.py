@@ -62,7 +62,7 @@ class Instance:
         self.role = role_of(name)
         self.recorder = Recorder(name)
         self._home: Home = (
-            MachineHome(name, host, device, **machine) if machine else OwnProcess(host, transport, device, port)
+            MachineHome(name, host, device, port, **machine) if machine else OwnProcess(host, transport, device, port)
         )
         self.transport = Transport(host, self.recorder, protocol=transport, home=self._home)
         self.link = Link(
@@ -71,6 +71,7 @@ class Instance:
             self.recorder,
             segment=self.transport.segment,
             torch=str(torch.__version__),
+            **self._home.facts,
         )
         self.clock: VirtualClock = VirtualClock()
         self.bus: Bus | None = None

@@ -43,6 +43,10 @@ class Devices(Protocol):
 class Home(Protocol):
     """One instance's."""
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """What the conductor has to know of it: the process with the engines (`agent`), if that is another one."""
+
     def engine(self) -> Any:
         """One more TransferEngine, running.
 

@@ -163,9 +163,9 @@ class AgentMemory:
 class AgentEngine:
     """A TransferEngine in the machine, with as much of Mooncake's interface as the transport uses."""
 
-    def __init__(self, agent: Agent, host: str, device: str) -> None:
+    def __init__(self, agent: Agent, host: str, device: str, port: int | None = None) -> None:
         self._agent = agent
-        started = agent.ask("engine", host=host, device=device)
+        started = agent.ask("engine", host=host, device=device, port=port)
         self._engine = int(started["engine"])
         self._port = int(started["port"])
 

@@ -14,21 +14,37 @@ _AGENT_VARIABLES = {"RDMAV_HUGEPAGES_SAFE": "1"}
 
 
 class MachineHome:
-    """`host` and `device` are the agent's end of the wire; the rest is the gate's (racelab.lab.lab)."""
+    """`host` and `device` are the agent's end of the wire, at `port` if it takes a dead one's place; the rest is the
+    gate's (racelab.lab.lab)."""
 
     def __init__(
-        self, role: str, host: str, device: str, *, environment: Mapping[str, str], kept: str, kept_variable: str
+        self,
+        role: str,
+        host: str,
+        device: str,
+        port: int | None = None,
+        *,
+        environment: Mapping[str, str],
+        kept: str,
+        kept_variable: str,
     ) -> None:
         self._host = host
         self._device = device
+        self._port = port
         everything = variables("rdma") | _AGENT_VARIABLES | dict(environment)
         self._supervisor = Supervisor(machine())
         self._agent = Agent(role, everything, kept, kept_variable)
         self._devices = WireDevices(self._agent, self._supervisor, end_of(host))
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """The agent's process, in the machine."""
+        return {"agent": self._agent.pid}
+
     def engine(self) -> AgentEngine:
-        """One more TransferEngine in the agent."""
-        return AgentEngine(self._agent, self._host, self._device)
+        """One more TransferEngine in the agent; the first one at the port of one's choice, if one was given."""
+        port, self._port = self._port, None
+        return AgentEngine(self._agent, self._host, self._device, port)
 
     def devices(self) -> WireDevices:
         """The agent's, and the wire behind them."""

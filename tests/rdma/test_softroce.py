@@ -78,6 +78,39 @@ def test_clean_serving_is_clean(rdma: Workbench) -> None:
     assert played.verdict.verdict == "not-reproduced", played.verdict.why
 
 
+def steps_of(name: str, steps: str) -> scenario.Scenario:
+    requests = "{r1: {prompt-tokens: 13, new-tokens: 2}, r2: {prompt-tokens: 13, new-tokens: 2}}"
+    held = "[{hold: {id: w1, write: {request: r1}, count: 2}}, {submit: r1}, {await: {event: held, hold: w1}}, "
+    return scenario.loads(
+        f"scenario: {name}\nabout: A test.\nspec: isolation\nrequests: {requests}\nsteps: {held}{steps}]\n"
+    )
+
+
+PROCESSES = {
+    "asleep": ("{stop: decode}, {release: w1}, {continue: decode}, {await: {event: finished, request: r1}}", "landed"),
+    "forgotten": ("{unregister: decode}, {release: w1}", "unlanded"),
+    "dead": ("{kill: prefill}, {advance: 10000}, {await: {event: timed-out, request: r1}}, {release: w1}", "dropped"),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_instances_stop_go_on_die_and_come_again(rdma: Workbench, name: str) -> None:
+    """Each is two processes, the engine here and its agent there; a killed one comes again before the probe."""
+    if rdma.cluster.write_gate:
+        pytest.skip("seen with the other gate, whose holds end with their process")
+    steps, end = PROCESSES[name]
+    played = rdma.play(Order(steps_of(name, steps), "ledger"))
+    assert played.failure is None
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    assert {each.state for each in played.verdict.injections} == {"confirmed"}
+    assert {event.kind for event in played.history.of("landed", "unlanded", "dropped")} == {end}
+    for event in played.history.of("stopped", "killed"):
+        assert (event.data["agent_state"], event.data["agent_status"]) in (("T", None), ("", 9))
+    for event in played.history.by_kind["restarted"]:
+        assert event.data["segment"] == event.data["was_segment"]
+        assert event.data["agent"] != event.data["was_agent"]
+
+
 def test_one_lab_at_a_time(rdma: Workbench) -> None:
     """The wire's counts are those of one lab."""
     assert rdma.lab.pids

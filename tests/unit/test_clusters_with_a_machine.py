@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import msgspec
 import pytest
 
+from racelab import scenario
+from racelab.abilities import check_mechanisms
 from racelab.errors import UsageError
 from racelab.lab.cluster import load
 from racelab.registry import injectors
@@ -44,3 +48,18 @@ def test_a_machine_is_named_and_shortened_retries_are() -> None:
     assert load("local").machine_in_words is None
     assert load("softroce-retry-3").shortened == ["retry_cnt 7 -> 3"]
     assert load("softroce").shortened == []
+
+
+@pytest.mark.parametrize(
+    ("transfer", "instance", "refused"),
+    [("push", "decode", True), ("push", "prefill", False), ("pull", "prefill", True), ("pull", "decode", False)],
+)
+def test_nobody_waits_for_a_dead_responder_for_ever(transfer: str, instance: str, refused: bool) -> None:
+    """With an endless retry_cnt the requester would; with one that ends it hears of it."""
+    wanted = scenario.loads(
+        "scenario: dead\nabout: A test.\nspec: isolation\n"
+        f"lab: {{transfer: {transfer}}}\nrequests: {{r1: {{prompt-tokens: 13}}}}\nsteps:\n  - kill: {instance}\n"
+    )
+    check_mechanisms(wanted, load("softroce-retry-3").gates(injectors()))
+    with pytest.raises(UsageError, match="as for ever") if refused else nullcontext():
+        check_mechanisms(wanted, load("softroce").gates(injectors()))

@@ -5,7 +5,7 @@ other end. One line of JSON a request, answered by {"id", "ok"} or {"id", "error
 but the end of each access is told: {"done": [[number, code], ...]}. It ends when its instance hangs up.
 
     memory(bytes)                       -> {"address", "frames"}: huge pages, and where they lie in the machine
-    engine(host, device)                -> {"engine", "port"}
+    engine(host, device[, port])        -> {"engine", "port"}: at a port that a dead agent's engine had
     register / unregister(engine, address[, bytes])
     submit(engine, segment, op, accesses: [[number, local, remote, bytes], ...])       op: write or read
     rails()                             -> how many RDMA devices this process has open
@@ -96,15 +96,25 @@ class Agent:
         pagemap.seek(address // mmap.PAGESIZE * 8)
         return (int(struct.unpack("<Q", pagemap.read(8))[0]) & FRAME) * mmap.PAGESIZE
 
-    def do_engine(self, host: str, device: str) -> dict[str, int]:
+    def do_engine(self, host: str, device: str, port: int | None = None) -> dict[str, int]:
+        if port is None:
+            engine = self.started(host, device)
+        else:
+            from racelab.transport import ports
+
+            ports.free_again(host, port)
+            engine = ports.pinned(lambda: self.started(host, device), port, ports.window_of_environment())
+        self.engines.append(engine)
+        return {"engine": len(self.engines) - 1, "port": engine.get_rpc_port()}
+
+    def started(self, host: str, device: str) -> Any:
         from mooncake.engine import TransferEngine
 
         engine = TransferEngine()
         code = engine.initialize(host, "P2PHANDSHAKE", "rdma", device)
         if code:
             raise OSError(f"Mooncake does not start on {host}, {device}: code {code}")
-        self.engines.append(engine)
-        return {"engine": len(self.engines) - 1, "port": engine.get_rpc_port()}
+        return engine
 
     def do_register(self, engine: int, address: int, bytes: int) -> int:
         return int(self.engines[engine].register_memory(address, bytes))

@@ -12,6 +12,7 @@ for end in 0 1; do
     done
 done
 echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
+echo 0 > /proc/sys/net/ipv4/tcp_max_tw_buckets # a restarted agent takes the port of a dead one at once
 ip rule add pref 10 iif lo from 10.77.0.1 to 10.77.0.2 lookup 101
 ip rule add pref 11 iif lo from 10.77.0.2 to 10.77.0.1 lookup 102
 ip rule add pref 12 iif lo oif veth0 to 10.77.0.2 lookup 101

@@ -7,6 +7,8 @@
     {"token", "do": "agent", "argv", "code", "environment", "kept"}
                                                 the connection becomes a process's: its descriptor is the last argument,
                                                 before it that of the kept one (-1: none)
+    {"token", "do": "signal", "pid", "signal"}  an agent that was started here, and no other process; answered with
+                                                {"threads", "state", "status"} once it stands still, goes on or is gone
 
 Every request is answered by one line: {"ok": ...} or {"error": words}. It runs on the system's own Python
 and needs nothing but its standard library.
@@ -17,16 +19,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 PORT = 7000
 RUN_BOUND_S = 60.0
+SIGNAL_BOUND_S = 10.0
+POLL_S = 2e-3
 LINE_BYTES_MAX = 1 << 20
 
+agents: dict[int, subprocess.Popen[bytes]] = {}
 kept: dict[str, socket.socket] = {}
 lock = threading.Lock()
 lease: dict[str, str | None] = {"who": None}
@@ -80,9 +87,47 @@ def start_agent(connection: socket.socket, request: dict[str, Any]) -> None:
     if beside is not None:
         environment |= {name: f"fd:{beside.fileno()}" for name in request.get("kept_variables", [])}
     child = subprocess.Popen(argv, env=environment, pass_fds=descriptors, stdin=subprocess.DEVNULL)
-    threading.Thread(target=child.wait, daemon=True).start()
+    agents[child.pid] = child
+    threading.Thread(target=bury, args=(child,), daemon=True).start()
     if beside is not None:
         beside.close()
+
+
+def bury(child: subprocess.Popen[bytes]) -> None:
+    """Nobody signals an agent that has ended."""
+    child.wait()
+    agents.pop(child.pid, None)
+
+
+def send_signal(pid: int, name: str) -> dict[str, Any]:
+    """Signal an agent, and see that it has taken effect. LookupError: no agent of that id runs here."""
+    child = agents.get(pid)
+    if child is None or child.poll() is not None:
+        raise LookupError(f"no agent {pid} runs here")
+    child.send_signal(getattr(signal, name))
+    if name == "SIGKILL":
+        return {"threads": 0, "state": "", "status": -child.wait(SIGNAL_BOUND_S)}
+    deadline = time.monotonic() + SIGNAL_BOUND_S
+    while True:
+        states = thread_states(pid)
+        still = set(states) <= {"T", "t"} if name == "SIGSTOP" else not set(states) & {"T", "t"}
+        if states and still:
+            return {"threads": len(states), "state": states[0], "status": None}
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"agent {pid} did not follow {name} in {SIGNAL_BOUND_S:.0f} s: {''.join(states)}")
+        time.sleep(POLL_S)
+
+
+def thread_states(pid: int) -> list[str]:
+    """The state of each thread, as in proc_pid_stat(5)."""
+    states = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat") as stat:
+                states.append(stat.read().rpartition(")")[2].split()[0])
+        except OSError:
+            continue  # it has ended meanwhile
+    return states
 
 
 def serve(connection: socket.socket, token: str) -> None:
@@ -106,6 +151,11 @@ def serve(connection: socket.socket, token: str) -> None:
                     lease["who"] = request["who"] if free else lease["who"]
                     holds_lease = holds_lease or free
                 say(connection, **({"ok": True} if free else {"error": f"in use by {lease['who']}"}))
+            elif do == "signal":
+                try:
+                    say(connection, ok=send_signal(request["pid"], request["signal"]))
+                except (LookupError, TimeoutError, subprocess.TimeoutExpired) as error:
+                    say(connection, error=str(error))
             elif do == "keep":
                 say(connection, ok=True)
                 with lock:
