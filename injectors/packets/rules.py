@@ -19,7 +19,7 @@ from racelab.vm.client import Supervisor, machine
 _TABLE = "ip racelab"
 _CHAIN = f"{_TABLE} holds"
 _BEGINS = "udp dport 4791 @th,64,8 { 6, 10 }"
-_QUEUE_PAIR = "@th,104,24"
+_QUEUE_PAIR = "ip daddr . @th,104,24"
 
 
 class Rules:

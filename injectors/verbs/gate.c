@@ -190,7 +190,7 @@ static int gate_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     }
     int code = 0;
     pthread_mutex_lock(&lock);
-    struct pair *pair = pair_of(qp->qp_num);
+    struct pair *pair = pair_of(qp->context, qp->qp_num);
     for (; wr && !(code = post_slowly(pair, qp, wr)); wr = wr->next) continue;
     pthread_mutex_unlock(&lock);
     if (code) *bad = wr;
@@ -200,7 +200,7 @@ static int gate_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 /* What the device said of one request: 1 if its process is to see it now. It sees nothing before the gate has heard
  * of it, else its own words could come before those of the landing. */
 static int completed(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t *ticket) {
-    struct pair *pair = pair_of(wc->qp_num);
+    struct pair *pair = pair_of(cq->context, wc->qp_num);
     if (!pair) return 1;
     struct request *request = (struct request *)(uintptr_t)wc->wr_id;
     uint64_t kept = 0;
@@ -418,8 +418,8 @@ static void lose(struct pair *pair) {
         say(request, LOST, IBV_WC_WR_FLUSH_ERR);
     }
     for (struct request *request; (request = pair->flying.first); discard(request)) take(&pair->flying, request);
-    forget_owed(&owed, pair->number);
-    forget_owed(&pair->withheld, pair->number);
+    forget_owed(&owed, pair);
+    forget_owed(&pair->withheld, pair);
     watch_pair(pair, 0);
 }
 
@@ -434,7 +434,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     shorten(attr, mask);
     pthread_mutex_lock(&lock); /* over both, so that nothing is handed to a queue pair that has just ended */
     int code = BEHIND(ibv_modify_qp, "IBVERBS_1.1")(qp, attr, mask);
-    struct pair *pair = pair_of(qp->qp_num);
+    struct pair *pair = pair_of(qp->context, qp->qp_num);
     if (!code && pair && (mask & IBV_QP_STATE)) {
         if (mask & IBV_QP_DEST_QPN) pair->peer = attr->dest_qp_num;
         if (attr->qp_state == IBV_QPS_RESET) lose(pair);

@@ -39,8 +39,8 @@ class Gate:
         self._announcements = entry.listen(host)
         self._host = host
         self._lock = threading.Lock()
-        self._queue_pairs: dict[tuple[str, int], dict[str, Any]] = {}
-        self._regions: dict[tuple[str, int], dict[str, Any]] = {}
+        self._queue_pairs: dict[tuple[str, str, int], dict[str, Any]] = {}
+        self._regions: dict[tuple[str, str, int], dict[str, Any]] = {}
         self._zero: dict[str, int] = {}
         self._refused = {"requests_refused": 0, "bytes_refused": 0}
         """that ended in an error: on a wire that counts packets, any part of them has left"""
@@ -225,7 +225,9 @@ class Gate:
                 "state": STATES.get(message.state, str(message.state)),
                 "peer": message.peer,
             }
-            self._remember("queue-pair", self._queue_pairs, (process.name, message.queue_pair), data, data["state"])
+            self._remember(
+                "queue-pair", self._queue_pairs, (process.name, message.text, message.queue_pair), data, data["state"]
+            )
         elif message.kind == Kind.REGION:
             data = {
                 "owner": process.name,
@@ -235,13 +237,15 @@ class Gate:
                 "bytes": message.size,
                 "valid": bool(message.state),
             }
-            self._remember("registration", self._regions, (process.name, message.key), data, data["valid"])
+            self._remember(
+                "registration", self._regions, (process.name, message.text, message.key), data, data["valid"]
+            )
 
     def _remember(
         self,
         kind: str,
-        table: dict[tuple[str, int], dict[str, Any]],
-        key: tuple[str, int],
+        table: dict[tuple[str, str, int], dict[str, Any]],
+        key: tuple[str, str, int],
         data: dict[str, Any],
         live: Any,
     ) -> None:

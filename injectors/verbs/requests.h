@@ -137,10 +137,10 @@ static void owe(struct owed_list *list, struct ibv_cq *cq, const struct ibv_wc *
     __atomic_add_fetch(&busy, 1, __ATOMIC_RELAXED);
 }
 
-static void forget_owed(struct owed_list *list, uint32_t queue_pair) {
+static void forget_owed(struct owed_list *list, const struct pair *pair) {
     for (struct owed **at = &list->first; *at;) {
         struct owed *one = *at;
-        if (one->queue_pair != queue_pair) {
+        if (one->queue_pair != pair->number || one->cq->context != pair->qp->context) {
             at = &one->next;
             continue;
         }
@@ -152,9 +152,10 @@ static void forget_owed(struct owed_list *list, uint32_t queue_pair) {
     while (*list->last) list->last = &(*list->last)->next;
 }
 
-static struct pair *pair_of(uint32_t number) {
+/* Numbers are a device's own: two rails of one process have the same ones. */
+static struct pair *pair_of(const struct ibv_context *context, uint32_t number) {
     struct pair *pair = pairs[number % BUCKETS];
-    while (pair && pair->number != number) pair = pair->next;
+    while (pair && (pair->number != number || pair->qp->context != context)) pair = pair->next;
     return pair;
 }
 

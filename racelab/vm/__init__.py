@@ -1,4 +1,4 @@
-"""The Soft-RoCE machine: a small VM with two rdma_rxe devices joined by a veth wire, for runs over kernel verbs.
+"""The Soft-RoCE machine: a small VM with rdma_rxe devices, two rails for each of two ends, for runs over kernel verbs.
 
 packages    the distribution's packages, from its registry, into a folder of our own
 kernel      vmlinux, its modules and an initramfs, from the kernel's package

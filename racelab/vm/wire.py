@@ -35,8 +35,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def end_of(host: str) -> int:
-    """Which end of the wire has this address: 1 or 2."""
-    return int(host.rpartition(".")[2])
+    """Which end of the wire has this address: 1 or 2. An end has two rails: 1 and 3, 2 and 4."""
+    return 2 - int(host.rpartition(".")[2]) % 2
 
 
 def carried(supervisor: Supervisor) -> dict[int, Carried]:
