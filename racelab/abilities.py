@@ -14,6 +14,7 @@ import msgspec
 from racelab import registry
 from racelab.errors import UsageError
 from racelab.gates import Injector
+from racelab.instances import role_of
 from racelab.lab.cluster import Cluster
 from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
 from racelab.steps import Kill, ProcessStep, Stop, Unmap, Unregister
@@ -50,7 +51,8 @@ def impossible(wanted: Scenario, injectors: list[Injector]) -> Iterator[tuple[st
     asked: dict[str, Callable[[], object]] = {
         hold.id: partial(_mechanism, wanted, hold, injectors) for hold in wanted.holds().values()
     }
-    asked |= {fault: partial(_of_process, fault, step, injectors) for fault, step in wanted.process_faults().items()}
+    faults = wanted.process_faults().items()
+    asked |= {fault: partial(_of_process, wanted, fault, step, injectors) for fault, step in faults}
     for name, look in asked.items():
         try:
             look()
@@ -102,7 +104,7 @@ def _of_process(wanted: Scenario, fault: str, step: ProcessStep, injectors: list
         raise UsageError("no installed injector acts on processes", next="racelab list injectors")
     about = {"gate": acting.name, "stage": acting.stage, "payload": ""}
     requester, responder = ("decode", "prefill") if wanted.lab.transfer == "pull" else ("prefill", "decode")
-    if isinstance(step, Kill) and step.instance == responder and acting.endless:
+    if isinstance(step, Kill) and role_of(step.instance) == responder and acting.endless:
         raise UsageError(
             f"{fault}: {acting.endless}, so that {requester} would never hear of the death of {responder}",
             next="use --cluster softroce-retry-3, whose queue pairs give up, or another rung",

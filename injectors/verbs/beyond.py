@@ -1,6 +1,6 @@
 """Processes in the Soft-RoCE machine, as the gate reaches them: a stream each, and the wire's own counts.
 
-The machine takes no unix socket of this host. So the gate leaves one connection for each instance with the
+The machine takes no unix socket of this host. So the gate leaves a connection for each instance with the
 machine's supervisor, which hands it to the instance's agent when that is started.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 
-from racelab.instances import ROLES
 from racelab.vm.client import Supervisor, machine
 from racelab.vm.wire import carried
 
@@ -19,11 +18,10 @@ class Beyond:
     def __init__(self, lab: str) -> None:
         self.supervisor = Supervisor(machine())
         self._lab = lab
-        self.connections = [self.leave(role) for role in ROLES]
 
-    def leave(self, role: str) -> socket.socket:
-        """One more connection, for the agent that an instance starts next."""
-        return _kept(f"{self._lab}-{role}")
+    def leave(self, name: str) -> socket.socket:
+        """A connection for the agent of an instance that is about to be started."""
+        return _kept(f"{self._lab}-{name}")
 
     def counts(self) -> dict[str, int]:
         """Requests and bytes that left the devices, as the wire counted them."""

@@ -77,10 +77,7 @@ class Gate:
         }
 
     def start(self) -> None:
-        """Take announcements, and hear the processes that are in a machine."""
-        if self._beyond is not None:
-            for connection in self._beyond.connections:
-                self.processes.adopt(connection)
+        """Take announcements."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     # -- commands
@@ -97,7 +94,7 @@ class Gate:
         }
 
     def expect(self, name: str) -> None:
-        """An instance in the machine is about to be started anew."""
+        """An instance in the machine is about to be started: hear its agent."""
         assert self._beyond is not None
         self.processes.adopt(self._beyond.leave(name))
 

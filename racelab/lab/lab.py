@@ -161,6 +161,7 @@ class Lab:
         variables = preloaded | {INSTANCE_VARIABLE: role}
         options |= {"port": port} if port is not None else {}
         if self.cluster.machine:  # what is preloaded is for the agent there, not for the process here
+            self.hub.call(gate.name, "expect", name=role)
             options["machine"] = self._agent(role, variables)
             variables = {INSTANCE_VARIABLE: role}
         elif self.cluster.ray == "local":
@@ -206,7 +207,7 @@ class Lab:
         shortened = {"RACELAB_VERBS_RETRIES": str(retries)} if retries is not None else {}
         window = ports.variables(self._windows.setdefault(role, ports.any_window(self.cluster.transport)))
         kept = {"kept": f"{self._short_name}-{role}", "kept_variable": "RACELAB_VERBS_GATE"}
-        return {"environment": variables | window | shortened | self.cluster.instances[role].environment} | kept
+        return {"environment": variables | window | shortened | self.cluster.place(role).environment} | kept
 
     def _spawn_gate(self, name: str, arguments: list[str]) -> None:
         port = self.cluster.gate_ports.get(name)
@@ -254,8 +255,6 @@ class Lab:
             LabError: its address is not free, or it is on another machine.
         """
         self.hub.forget(name)
-        if self.cluster.machine:
-            self.hub.call(self._write_gate.name, "expect", name=name)
         self._spawn_instance(name, self._write_gate, int(segment.rpartition(":")[2]))
         self._wait_for(name)
         self._introduce([name], self._write_gate)

@@ -1,8 +1,8 @@
 """Does Mooncake return success while an earlier attempt's packets can still land? Over kernel verbs, on rails.
 
 The first attempt's packets are slow. With three retries its queue pair gives up, Mooncake writes again and says
-success; the page is reused; then the packets of the first attempt arrive. With one rail Mooncake has to connect anew for
-that, and its passive side retires the old endpoint's queue pairs: they are fenced. With two it goes on over another
+success; the page is reused; then the packets of the first attempt arrive. With one rail Mooncake has to connect anew
+for that, and its passive side retires the old endpoint's queue pairs: they are fenced. With two it goes on over another
 queue pair, the first one lives on at the responder, and they land. With seven retries, which rdma_rxe takes as for
 ever, nothing gives up, and success means that they have arrived.
 """
