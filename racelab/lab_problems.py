@@ -16,6 +16,10 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
     """Each key that does not go with the others, and why."""
     if lab.news == "notify" and len(lab.instances) > len(ROLES):
         yield "news", "notifications are of one prefill and one decode"
+    if lab.preemption and lab.transfer == "pull":
+        yield "preemption", "a preempted request has no reference to come again with: it is for labs that push"
+    if lab.preemption and lab.router:
+        yield "preemption", "a preempted request comes again without its router, and prefill would wait for that"
     if len(set(lab.streams)) < len(lab.streams):
         yield "streams", "each stream once"
     if lab.streams and lab.transfer == "pull":

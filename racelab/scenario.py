@@ -104,6 +104,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """decode's metadata slots: prefill writes each request's first token into one"""
     streams: tuple[Literal["scales"], ...] = ()
     """what travels beside the model's own KV, in blocks of its own (racelab.engine.streams)"""
+    preemption: bool = False
+    """decode takes pages for a request's answer when a token needs one, and may preempt the youngest for it; else it
+    takes them all at once"""
+    max_batch: int | None = None
+    """how many requests decode answers at a time"""
     zero_fill: bool = False
     """decode clears the pages that a request is given, before they are filled"""
     clock: Literal["virtual", "real"] = "virtual"

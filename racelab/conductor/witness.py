@@ -71,8 +71,14 @@ class Witness:
         return self._taken("accepted", request)
 
     def _taken(self, kind: str, request: str) -> list[set[tuple[str, int]]]:
-        taken = (event for event in self.of(kind) if event.request == request)
-        return [{(event.instance, page) for page, _ in event.data["tickets"]} for event in taken]
+        pages: dict[int | None, set[tuple[str, int]]] = {}
+        for event in self.of(kind):
+            if event.request == request:
+                pages[event.attempt] = {(event.instance, page) for page, _ in event.data["tickets"]}
+        for event in self.of("grown") if kind == "admitted" else ():
+            if event.request == request:
+                pages[event.attempt].add((event.instance, event.page or 0))
+        return list(pages.values())
 
     def unposted(self) -> dict[str, list[str]]:
         """By instance, the fingerprints of its pages that are not those of any posted write."""

@@ -10,12 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from racelab.engine.batch import Batch
+from racelab.engine.growth import Growth
 from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
 from racelab.engine.pool import Fingerprint, PagePool
 from racelab.engine.transformer import Transformer
 from racelab.evidence.fingerprint import fingerprint
 from racelab.evidence.recorder import Recorder
+from racelab.scenario import Lab
 
 TOKENS_READ_IN_FULL = 4
 """Up to here a request looks at all its pages at every token, as it does at its last one."""
@@ -29,8 +32,14 @@ class Answering(ABC):
     _model: Transformer
     _recorder: Recorder
     _soon: Callable[[Callable[[], None]], None]
-    _running: list[Live]
+    _shape: Lab
+    _batch: Batch
+    _growth: Growth
     _step_due: bool
+
+    @abstractmethod
+    def _admit(self) -> None:
+        """Give pages to whoever waits for them."""
 
     @abstractmethod
     def _end(self, request: Live, kind: str, **data: Any) -> None:
@@ -42,21 +51,26 @@ class Answering(ABC):
             self._soon(self._queue_step)
 
     def _queue_step(self) -> None:
-        """A step is the last thing on the stream: it sees what was done before."""
-        running = [(request.name, request.attempt) for request in self._running]
+        """A step is the last thing on the stream: it sees what was done before. Who is in it is settled now, if
+        batches have a size."""
+        self._batch.close()
+        running = [(request.name, request.attempt) for request in self._batch.running]
         if running:
             self.work.add("forward", self._step, of=running)
         else:
             self._step()
 
     def _step(self) -> None:
-        """One token for every running request."""
+        """One token for every running request that has room for it."""
         self._step_due = False
-        running = list(self._running)
+        if self._shape.preemption:
+            self._growth.make_room(self._batch.running)
+            self._admit()
+        running = list(self._batch.running)
         looks = self._look(running)
         for request, look in zip(running, looks, strict=True):
             self._generate(request, look)
-        if self._running:
+        if self._batch.due:
             self._schedule()
 
     def _generate(self, request: Live, look: bool) -> None:
@@ -71,11 +85,11 @@ class Answering(ABC):
             token = request.first_token
         request.tokens.append(token)
         if len(request.tokens) == request.new_tokens:
-            self._end(request, "finished", tokens=request.tokens)
+            self._end(request, "finished", tokens=request.answered + request.tokens)
         elif token == request.stop_token:
             if not look:
                 self._note_read(request, index, last=True)
-            self._end(request, "finished", tokens=request.tokens, stopped=True)
+            self._end(request, "finished", tokens=request.answered + request.tokens, stopped=True)
 
     def _look(self, running: list[Live]) -> list[bool]:
         """Who looks at all that it reads for this token. Asked for all together: each alone finds cold caches."""

@@ -18,13 +18,16 @@ from collections.abc import Callable
 from typing import Any
 
 from racelab.engine.answering import Answering
+from racelab.engine.batch import Batch
 from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
+from racelab.engine.growth import Growth
 from racelab.engine.guards import (
     SILENCE,
     ApplyControl,
     CloseOnFailure,
     CommitTransfer,
+    ForgetPages,
     Guards,
     KeepWaiting,
     RegisterTransfer,
@@ -97,7 +100,8 @@ class Decode(Answering):
         self._transfers: dict[str, Live] = {}
         """by transfer id, whose it is now; a request without one of its own goes by its name"""
         self._queue: list[Live] = []
-        self._running: list[Live] = []
+        self._batch = Batch(recorder, shape.max_batch)
+        self._growth = Growth(shape, recorder, self.cache, self._preempt)
         self._step_due = False
         self._retries = Retries(recorder, guards, self.ledger, mail, self._fill_again, self._begin_anew)
         self._pulls: Pulls | None = None
@@ -142,22 +146,16 @@ class Decode(Answering):
             attempt,
             prompt,
             new_tokens,
-            pages_needed=-(-(len(prompt) + new_tokens) // self._shape.page_tokens),
+            pages_needed=0,
             timer=None,
             timeout_ms=timeout_ms,
             submitted_ms=since_ms,
             stop_token=stop_token,
             transfer=transfer,
             prefill=prefill,
-            keys=content_keys(prompt[:-1], self._shape.page_tokens) if self._shape.prefix_cache else [],
+            keys=[],
         )
-        patience_ms = timeout_ms or self._shape.request_timeout_ms
-        if patience_ms is not None:
-            request.timer = self._clock.at(since_ms + patience_ms, lambda: self._time_out(request))
-        self._requests[name] = self._attempts[name, attempt] = request
-        keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
-        kind = "forwarded" if forwarded else "submitted"
-        self._recorder.record(kind, name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens, **keys)
+        self._arrive(request, "forwarded" if forwarded else "submitted")
         refusal = self._claim_id(request)
         if refusal is not None:
             self._fail(request, refusal)
@@ -168,6 +166,34 @@ class Decode(Answering):
             request.pulled = True
             self._pulls.arrive(request, reference)
         return attempt
+
+    def _arrive(self, request: Live, kind: str) -> None:
+        """An attempt is here, with all that follows from its prompt."""
+        size = len(request.prompt)
+        request.pages_needed = self._growth.pages_at_first(size, request.new_tokens)
+        if self._shape.prefix_cache:
+            request.keys = content_keys(request.prompt[:-1], self._shape.page_tokens)
+        patience_ms = request.timeout_ms or self._shape.request_timeout_ms
+        if patience_ms is not None:
+            request.timer = self._clock.at(request.submitted_ms + patience_ms, lambda: self._time_out(request))
+        self._requests[request.name] = self._attempts[request.name, request.attempt] = request
+        keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
+        about = (request.name, request.attempt)
+        self._recorder.record(kind, *about, prompt_tokens=size, new_tokens=request.new_tokens, **keys)
+
+    def _come_again(self, request: Live, prefill: str, *, ahead: bool = False) -> None:
+        """A request whose attempt has ended here comes again by itself; `ahead` of all that wait for pages."""
+        again = request.next_attempt()
+        again.prefill = prefill
+        self._arrive(again, "submitted")
+        self._transfers[again.transfer or again.name] = again
+        self._queue.insert(0 if ahead else len(self._queue), again)
+        self._admit()
+
+    def _preempt(self, request: Live, by: Live) -> None:
+        """The pages of one are needed for another."""
+        self._end(request, "preempted", needed_by=by.name, answered=len(request.tokens))
+        self._come_again(request, request.prefill, ahead=True)
 
     def _enqueue(self, request: Live) -> None:
         self._queue.append(request)
@@ -202,8 +228,7 @@ class Decode(Answering):
     def _begin_anew(self, request: Live, prefill: str) -> None:
         """The request ends, and comes again as its next attempt."""
         self._fail(request, f"it is to begin anew with {prefill}")
-        more = (request.timeout_ms, request.stop_token)
-        self.submit(request.name, request.prompt, request.new_tokens, *more, transfer=request.transfer, prefill=prefill)
+        self._come_again(request, prefill)
 
     def _time_out(self, request: Live) -> None:
         if request.ended is None:
@@ -212,7 +237,7 @@ class Decode(Answering):
     # -- admission
 
     def _admit(self) -> None:
-        while self._queue:
+        while self._queue and not self._growth.takes_first:
             request = self._queue[0]
             has_slot = self._slots is None or bool(self._slots.free)
             taken = has_slot and self.cache.take(request.keys, request.pages_needed, request.name, request.attempt)
@@ -227,6 +252,7 @@ class Decode(Answering):
 
     def _begin(self, request: Live) -> None:
         """A request has its pages."""
+        self._growth.holders.append(request)
         if self._slots is not None:
             self._slots.take(request)
         hits: dict[str, int] = {"hits": request.hits} if request.hits else {}
@@ -322,8 +348,8 @@ class Decode(Answering):
             self._pulls.on_message(message)
             return
         request = self._transfers.get(message.transfer or message.request)
-        known = (message.request, message.attempt) in self._attempts
-        if request is None or not request.registered or not known:
+        own = self._attempts.get((message.request, message.attempt))
+        if request is None or own is None or not own.registered:
             self._mail.ignored(message, "no such transfer here")
         elif message.type == "written":
             self._on_written(message, request)
@@ -458,7 +484,7 @@ class Decode(Answering):
             self._mail.send("complete", request.prefill, request.name, request.attempt, transfer=request.transfer)
         if request.pulled and self._pulls is not None:
             self._pulls.committed(request)
-        self._running.append(request)
+        self._batch.join(request)
         self._schedule()
 
     # -- the end of a request
@@ -471,8 +497,9 @@ class Decode(Answering):
         self._recorder.record(kind, request.name, request.attempt, **data)
         if request in self._queue:
             self._queue.remove(request)
-        if request in self._running:
-            self._running.remove(request)
+        waited = self._batch.leave(request)
+        if request in self._growth.holders:
+            self._growth.holders.remove(request)
         if request.reserved and not request.committed:
             question = SkipNotice(request.name, request.attempt, None, None, SILENCE, peer=request.prefill)
             if self._guards.refuse(question):
@@ -480,7 +507,9 @@ class Decode(Answering):
                 self._mail.send("abort", request.prefill, *about, transfer=request.transfer, why=kind)
         if request.pulled and self._pulls is not None:
             self._pulls.ended(request)
-        self.cache.release(request.tickets, kind)
+        forgotten = ForgetPages(request.name, request.attempt, None, None, SILENCE, where="waiting for a batch")
+        if not waited or self._guards.refuse(forgotten):
+            self.cache.release(request.tickets, kind)
         if self._slots is not None:
             self._slots.release(request)
         self._admit()
@@ -500,7 +529,7 @@ class Decode(Answering):
         return {
             "requests": sum(request.ended is None for request in self._requests.values()),
             "queued": len(self._queue),
-            "running": len(self._running),
+            "running": self._batch.count,
             "grants": self.ledger.outstanding,
             "references": self.ledger.referenced,
             "local work": self.work.waiting + self.registrations.waiting,

@@ -51,6 +51,8 @@ class Live:
     pulled: bool = False
     """decode reads its pages from prefill itself (racelab.engine.pull)"""
     tokens: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
+    """by earlier attempts: the end of its prompt"""
     slot: int | None = None
     """its metadata slot, where decode has such"""
     first_token: int | None = None
@@ -60,6 +62,24 @@ class Live:
     last_read: list[Fingerprint] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
     """of what it reads; empty as long as it looks at everything for each token"""
+
+    def next_attempt(self) -> Live:
+        """The same request once more: what it has answered is a part of its prompt."""
+        return Live(
+            self.name,
+            self.attempt + 1,
+            self.prompt + self.tokens,
+            self.new_tokens - len(self.tokens),
+            pages_needed=0,
+            timer=None,
+            timeout_ms=self.timeout_ms,
+            submitted_ms=self.submitted_ms,
+            stop_token=self.stop_token,
+            transfer=self.transfer,
+            prefill=self.prefill,
+            keys=[],
+            answered=self.answered + self.tokens,
+        )
 
     def note(self, chunk: Handle, ok: bool, final: bool) -> None:
         """News of a chunk, after which there is no other if it is `final`."""

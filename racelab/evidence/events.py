@@ -49,8 +49,8 @@ PAGE_STATES = ("FREE", "PRIVATE", "SHARED", "DRAINING", "QUARANTINED", "DUP")
 STATE_AFTER = {f"page-{state.lower()}": state for state in PAGE_STATES}
 """The state that a page has after an event of each kind that moves pages."""
 
-TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed")
-"""A request ends with exactly one of these, on the instance that serves the client."""
+TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed", "preempted")
+"""An attempt of a request ends with exactly one of these, on the instance that serves the client."""
 
 KINDS: dict[str, Kind] = {
     # conductor
@@ -105,6 +105,11 @@ KINDS: dict[str, Kind] = {
     ),
     "queued": Kind("no pages: the request waits", ("needs", "free")),
     "admitted": Kind("the request has its pages", ("tickets",)),
+    "grown": Kind("a request has taken one more page, for the tokens that it answers", ("token",)),
+    "preempted": Kind(
+        "the attempt ends: its pages are needed for another request; it comes again", ("needed_by", "answered")
+    ),
+    "batched": Kind("the request is in decode's steps from this one on", ("step", "size")),
     "retried": Kind("another prefill is to serve the request, into the same pages", ("before", "to")),
     "offered": Kind("a router has sent the request to prefill as well", ("prompt_tokens",)),
     "accepted": Kind("prefill took up an attempt", ("prompt_tokens", "tickets")),

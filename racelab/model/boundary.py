@@ -24,7 +24,7 @@ from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FOR
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
-        *("offered", "abort-ignored", "retried"),
+        *("offered", "abort-ignored", "retried", "batched"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),
@@ -66,6 +66,9 @@ OBSERVED: dict[str, str] = {
 
 PULLED = frozenset({"forwarded", "referenced", "lease-expired"})
 """Kinds of labs whose decode pulls, of which the specification does not speak."""
+
+PREEMPTED = frozenset({"grown", "preempted"})
+"""Kinds of labs whose decode preempts."""
 
 NO_PULLS = "pull is not modelled: the specification speaks of transfers that prefill pushes"
 
@@ -128,7 +131,7 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "aborted": lambda event: (),
     "failed": lambda event: (),
     "attempt-ended": lambda event: (),
-    **dict.fromkeys(PULLED, lambda event: ()),
+    **dict.fromkeys(PULLED | PREEMPTED, lambda event: ()),
     "posted": lambda event: (event.data["chunk"], event.data["layer"], event.data["source_page"]),
 }
 """The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes."""

@@ -87,6 +87,8 @@ class Replay:
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 if event.kind in boundary.PULLED or self._pulled:
                     raise Refusal("specification gap", boundary.NO_PULLS)
+                if event.kind in boundary.PREEMPTED:
+                    raise Refusal("specification gap", "preemption is not modelled")
                 if self._several:
                     raise Refusal("specification gap", "the specification speaks of one prefill and one decode")
                 if not boundary.is_of_another_guard(self.config, event):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from racelab.engine.guards.arrival import TrustCompletion
 from racelab.engine.guards.control import ApplyControl, RegisterTransfer, ReviveTransfer, SendUnregistered
-from racelab.engine.guards.endings import SILENCE, KeepWaiting, SkipNotice
+from racelab.engine.guards.endings import SILENCE, ForgetPages, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
 from racelab.engine.guards.handles import CloseOnFailure
 from racelab.engine.guards.leases import HonourClaim, LetLeaseLapse
@@ -43,6 +43,7 @@ __all__ = [
     "CommitApart",
     "CommitTransfer",
     "EndDrain",
+    "ForgetPages",
     "FreeExpired",
     "FreePage",
     "Guard",

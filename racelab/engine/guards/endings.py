@@ -72,3 +72,24 @@ class CheckIncarnation(Guard):
     def objection(self, question: Question) -> str | None:
         assert isinstance(question, KeepWaiting)
         return "the peer has been replaced, and its successor knows nothing of it" if question.replaced else None
+
+
+@dataclass(frozen=True)
+class ForgetPages(Question):
+    """May an attempt that ends where nobody looks for it keep its pages?"""
+
+    where: str
+
+
+class EndFreesPages(Guard):
+    """Whoever ends an attempt gives its pages back, wherever the attempt stood."""
+
+    name = "end-frees-pages"
+    protects = "conservation"
+    race_classes = ("abort-leak",)
+    stands_for = "pages freed in every queue that a request can wait in (SGLang)"
+    judges = (ForgetPages,)
+
+    def objection(self, question: Question) -> str | None:
+        assert isinstance(question, ForgetPages)
+        return f"its pages are not in anybody's hands any more: it was {question.where}"

@@ -11,7 +11,7 @@ from racelab.engine.guards.control import (
     RememberEnded,
     UniqueTransferId,
 )
-from racelab.engine.guards.endings import CheckIncarnation, ReceiveWatchdog, TellPeerOfEnd
+from racelab.engine.guards.endings import CheckIncarnation, EndFreesPages, ReceiveWatchdog, TellPeerOfEnd
 from racelab.engine.guards.guard import Guard
 from racelab.engine.guards.handles import EveryHandleStopped
 from racelab.engine.guards.leases import ReferenceNamesGeneration, RenewLease
@@ -47,6 +47,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     BytesBeforeCommit,
     CommitTogether,
     RetryTakesOtherPages,
+    EndFreesPages,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
