@@ -14,6 +14,7 @@ from typing import Any
 
 from racelab.abilities import gate_for
 from racelab.conductor.crew import Crew
+from racelab.conductor.looks import Looks
 from racelab.conductor.places import Places
 from racelab.conductor.router import Router
 from racelab.conductor.waiting import Outcome, Waiting
@@ -94,6 +95,7 @@ class Conductor:
         self._faults = iter(scenario.process_faults())
         self.router = Router(self.crew, self.witness) if scenario.lab.transfer == "pull" else None
         self.places = Places(self.router)
+        self.looks = Looks(self.crew, self.witness, scenario.lab)
         self.waiting = Waiting(
             self.crew,
             self.witness,
@@ -323,7 +325,7 @@ class Conductor:
         if step.write is not None:
             for poster in posters(step, self.lab.engines):
                 self.crew.ask(poster, "disarm_lane", hold=hold)
-            self._look(held, BEFORE)
+            self.looks.look(held, BEFORE)
         if self.scenario.notifies(step):
             for poster in posters(step, self.lab.engines):
                 self.crew.ask(poster, "disarm_notices", hold=hold)
@@ -335,14 +337,14 @@ class Conductor:
             return Outcome("met", f"nothing came that {hold} could have stopped")
         if not held:
             return self._too_early(hold)
-        standing = self._receivers(held) & self.crew.stopped.keys() if step.write is not None else set()
+        standing = self.looks.receivers(held) & self.crew.stopped.keys() if step.write is not None else set()
         if standing:
             self._unlooked.append(hold)
             if not self.witness.flight.one_sided:
                 return Outcome("met", f"it is in the sockets of {min(standing)}, which is stopped")
         outcome = self._see_arrive(hold)
         if step.write is not None:
-            self._look(held, "after-landing")
+            self.looks.look(held, "after-landing")
         return outcome
 
     def _too_early(self, hold: str) -> Outcome:
@@ -372,50 +374,6 @@ class Conductor:
             key=lambda event: event.hlc,
         )
 
-    def _look(self, held: list[Event], why: str) -> None:
-        """Have the receiver read the ranges that held writes aim at: the brackets of their landings.
-
-        What was aimed at a process that has died since has no place in the one that is there.
-        """
-        for receiver in self._receivers(held) & set(self.crew.answering):
-            self._look_at(receiver, [event for event in held if self._receiver(event) == receiver], why)
-
-    def _receivers(self, held: list[Event]) -> set[str]:
-        return set(map(self._receiver, held))
-
-    def _receiver(self, held: Event) -> str:
-        """Whose memory a held write or read changes."""
-        if self.scenario.lab.decodes == 1:
-            return "decode"
-        return self.witness.receiver(held.data["what"])
-
-    def _look_at(self, receiver: str, held: list[Event], why: str) -> None:
-        deaths = [event.hlc for event in self.witness.of("killed") if event.data["peer"] == receiver]
-        held = [event for event in held if not any(death > event.hlc for death in deaths)]
-        regions = {
-            event.data["layer"]: range(event.data["address"], event.data["address"] + event.data["bytes"])
-            for event in self.witness.of("region")
-            if event.instance == receiver
-        }
-        page_bytes = next(event.data["page_bytes"] for event in self.witness.of("pool") if event.instance == receiver)
-        sizes = {
-            event.data["layer"]: event.data.get("page_bytes", page_bytes)
-            for event in self.witness.of("region")
-            if event.instance == receiver
-        }
-        ranges = []
-        for event in held:
-            address = event.data["address"]
-            if "slot" in event.data:
-                end = event.data["bytes"]
-                ranges.append({"slot": event.data["slot"], "start": 0, "end": end, "write": event.data["what"]})
-                continue
-            block = next(block for block, region in regions.items() if address in region)
-            page, start = divmod(address - regions[block].start, sizes[block])
-            end = start + event.data["bytes"]
-            ranges.append({"page": page, "layer": block, "start": start, "end": end, "write": event.data["what"]})
-        self.hub.call(receiver, "look", ranges=ranges, why=why)
-
     # -- processes
 
     def _act_on_process(self, step: ProcessStep, fault: str) -> Outcome:
@@ -424,7 +382,7 @@ class Conductor:
             case Stop():
                 if role_of(name) == "decode":  # it cannot look once it stands still
                     for hold in self._open:
-                        self._look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
+                        self.looks.look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
                 return Outcome("met", f"{name} stands still", self.crew.stop(name, fault))
             case Continue():
                 return self._go_on(name, fault)
@@ -460,7 +418,7 @@ class Conductor:
         for hold in unlooked:
             held = self.witness.held(hold)
             self._see_arrive(hold)
-            self._look(held, "after-landing")
+            self.looks.look(held, "after-landing")
         return Outcome("met", f"{name} goes on", by)
 
     # -- waiting

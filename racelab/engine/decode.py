@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from racelab.engine.answering import Answering
+from racelab.engine.arrivals import Arrivals
 from racelab.engine.batch import Batch
 from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
@@ -30,7 +30,6 @@ from racelab.engine.guards import (
     ForgetPages,
     Guards,
     KeepWaiting,
-    RegisterTransfer,
     SendUnregistered,
     SkipNotice,
     Ticket,
@@ -40,9 +39,7 @@ from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import NOBODY, Mail
 from racelab.engine.pool import PagePool
-from racelab.engine.prefix_cache import content_keys
 from racelab.engine.pull import NIC, Pulls
-from racelab.engine.reference import Reference
 from racelab.engine.retries import Retries
 from racelab.engine.shares import Shares
 from racelab.engine.slots import Slots
@@ -56,10 +53,8 @@ from racelab.scenario import Lab
 from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport
 
-PREFILL = "prefill"
 
-
-class Decode(Answering):
+class Decode(Arrivals):
     """Single-threaded: every method runs on the instance's event loop."""
 
     def __init__(
@@ -113,126 +108,6 @@ class Decode(Answering):
         """Tell every prefill that this decode has taken another one's place."""
         for prefill in named("prefill", self._shape.prefills):
             self._mail.send("hello", prefill, NOBODY, 0)
-
-    # -- the client
-
-    def submit(
-        self,
-        name: str,
-        prompt: list[int],
-        new_tokens: int,
-        timeout_ms: int | None = None,
-        stop_token: int | None = None,
-        attempt: int | None = None,
-        reference: Reference | None = None,
-        transfer: str | None = None,
-        prefill: str = PREFILL,
-    ) -> int:
-        """A request arrives; returns its attempt, counted from 1 for each name unless the client counts.
-        `timeout_ms` is its own time-out, `transfer` an id that the client chose for the transfer, `prefill` who is
-        to fill its pages.
-
-        With a `reference` its KV is pulled; one that was made for this `attempt` says when the client submitted it.
-        """
-        previous = self._requests.get(name)
-        if previous is not None and previous.ended is None:
-            raise ValueError(f"{name} is already being served")
-        if attempt is None:
-            attempt = previous.attempt + 1 if previous else 1
-        forwarded = reference is not None and (reference.request, reference.attempt) == (name, attempt)
-        since_ms = reference.submitted_ms if reference is not None and forwarded else self._clock.now_ms
-        request = Live(
-            name,
-            attempt,
-            prompt,
-            new_tokens,
-            pages_needed=0,
-            timer=None,
-            timeout_ms=timeout_ms,
-            submitted_ms=since_ms,
-            stop_token=stop_token,
-            transfer=transfer,
-            prefill=prefill,
-            keys=[],
-        )
-        self._arrive(request, "forwarded" if forwarded else "submitted")
-        refusal = self._claim_id(request)
-        if refusal is not None:
-            self._fail(request, refusal)
-        elif reference is None:
-            self._enqueue(request)
-        else:
-            assert self._pulls is not None, "the lab pushes"
-            request.pulled = True
-            self._pulls.arrive(request, reference)
-        return attempt
-
-    def _arrive(self, request: Live, kind: str) -> None:
-        """An attempt is here, with all that follows from its prompt."""
-        size = len(request.prompt)
-        request.pages_needed = self._growth.pages_at_first(size, request.new_tokens)
-        if self._shape.prefix_cache:
-            request.keys = content_keys(request.prompt[:-1], self._shape.page_tokens)
-        patience_ms = request.timeout_ms or self._shape.request_timeout_ms
-        if patience_ms is not None:
-            request.timer = self._clock.at(request.submitted_ms + patience_ms, lambda: self._time_out(request))
-        self._requests[request.name] = self._attempts[request.name, request.attempt] = request
-        keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
-        about = (request.name, request.attempt)
-        self._recorder.record(kind, *about, prompt_tokens=size, new_tokens=request.new_tokens, **keys)
-
-    def _come_again(self, request: Live, prefill: str, *, ahead: bool = False) -> None:
-        """A request whose attempt has ended here comes again by itself; `ahead` of all that wait for pages."""
-        again = request.next_attempt()
-        again.prefill = prefill
-        self._arrive(again, "submitted")
-        self._transfers[again.transfer or again.name] = again
-        self._queue.insert(0 if ahead else len(self._queue), again)
-        self._admit()
-
-    def _preempt(self, request: Live, by: Live) -> None:
-        """The pages of one are needed for another."""
-        self._end(request, "preempted", needed_by=by.name, answered=len(request.tokens))
-        self._come_again(request, request.prefill, ahead=True)
-
-    def _enqueue(self, request: Live) -> None:
-        self._queue.append(request)
-        self._admit()
-
-    def _claim_id(self, request: Live) -> str | None:
-        """Let news of a transfer id find this request from now on; why not, if a guard is against it."""
-        room = request.transfer or request.name
-        holder = self._transfers.get(room)
-        if holder is not None and holder.ended is None:
-            held_by = f"{holder.name} attempt {holder.attempt}"
-            about = (request.name, request.attempt, None, None, "admitted")
-            if self._guards.refuse(RegisterTransfer(*about, transfer=room, held_by=held_by)):
-                return f"its transfer id {room} is in use"
-        self._transfers[room] = request
-        return None
-
-    def abort(self, name: str) -> None:
-        """The client gives up; harmless if the request has ended, or never came."""
-        request = self._requests.get(name)
-        if request is None:
-            self._recorder.record("abort-ignored", name, None, why="no such request here")
-        elif request.ended is not None:
-            self._recorder.record("abort-ignored", name, request.attempt, why="it is over here")
-        else:
-            self._end(request, "aborted")
-
-    def retry(self, name: str, prefill: str) -> None:
-        """A router has another prefill serve a request; harmless if its KV is there, or it has ended."""
-        self._retries.retry(self._requests[name], prefill)
-
-    def _begin_anew(self, request: Live, prefill: str) -> None:
-        """The request ends, and comes again as its next attempt."""
-        self._fail(request, f"it is to begin anew with {prefill}")
-        self._come_again(request, prefill)
-
-    def _time_out(self, request: Live) -> None:
-        if request.ended is None:
-            self._end(request, "timed-out", waited_ms=self._clock.now_ms - request.submitted_ms)
 
     # -- admission
 
@@ -513,9 +388,6 @@ class Decode(Answering):
         if self._slots is not None:
             self._slots.release(request)
         self._admit()
-
-    def _fail(self, request: Live, why: str, by: str | None = None) -> None:
-        self._end(request, "failed", why=why, by=by)
 
     # -- at rest
 

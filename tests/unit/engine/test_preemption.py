@@ -1,4 +1,4 @@
-"""Preemption for lack of pages, and batches of a size: each boundary to the token, and the race that preemption opens."""
+"""Preemption for lack of pages, and batches of a size: each boundary to the token, and the race that it opens."""
 
 from __future__ import annotations
 
@@ -113,9 +113,8 @@ def test_a_batch_has_room_for_so_many_and_the_next_joins_when_one_has_left(size:
     history = duet.history()
     joined = {event.request: event.data for event in history.by_kind["batched"]}
     assert max(data["size"] for data in joined.values()) == size
-    # c waits for whoever ends first; the step after that one's last token is c's first
-    first, ends = ("b", 3 + 5) if size == 1 else ("a", 3)
-    assert joined["c"]["step"] == joined[first]["step"] + (ends - 3 if size == 1 else ends)
+    before, tokens = ("b", 5) if size == 1 else ("a", 3)  # whose last token makes room for c
+    assert joined["c"]["step"] == joined[before]["step"] + tokens
     assert set(answers(history)) == set(requests)
     assert finality.check(history).outcome == "held"
 
@@ -123,10 +122,10 @@ def test_a_batch_has_room_for_so_many_and_the_next_joins_when_one_has_left(size:
 def test_who_comes_while_a_step_is_under_way_is_in_the_next_one() -> None:
     """The batch of the first step is closed when that is asked for, however long it takes to begin."""
     steps = {}
-    for closed in (False, True):
+    for closed, kind in ((False, "committed"), (True, "batched")):
         duet = Duet({"a": SHORT, "b": SHORT}, Lab(max_batch=2))
         duet.submit("a")
-        duet.play(until=lambda event: event.kind == ("batched" if closed else "committed"))
+        duet.play(until=lambda event, kind=kind: event.kind == kind)  # type: ignore[misc]
         duet.decode.work.arm("f", {"on": "decode", "op": "forward", "request": "a"}, 1)
         duet.submit("b")
         duet.play()
