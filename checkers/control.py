@@ -101,20 +101,24 @@ def _ends_unnamed(event: Event) -> bool:
     return event.kind == "attempt-ended" and "by" not in event.data
 
 
+def _received(history: History) -> dict[tuple[str, str], Event]:
+    return {(event.instance, event.data["id"]): event for event in history.by_kind["received"]}
+
+
 def _taken_for(history: History) -> list[tuple[Event, Event | None, str]]:
     """Messages on whose word another attempt was committed or ended."""
-    received = {(event.instance, event.data["id"]): event for event in history.by_kind["received"]}
+    received = history.derived(_received)
     found: list[tuple[Event, Event | None, str]] = []
     for kind, what in _ON_WHOSE_WORD.items():
         for event in history.by_kind[kind]:
-            message = received.get((event.instance, event.data.get("by")))
+            message = received.get((event.instance, event.data.get("by") or ""))
             if message is not None and not _same_attempt(message, event):
                 found.append((message, event, f"{what} {attempt_name(event.request, event.attempt)}"))
     return found
 
 
 def _credited(history: History) -> list[tuple[Event, Event | None, str]]:
-    received = {(event.instance, event.data["id"]): event for event in history.by_kind["received"]}
+    received = history.derived(_received)
     found: list[tuple[Event, Event | None, str]] = []
     for closed in history.by_kind["grant-closed"]:
         message = received.get((closed.instance, closed.data["by"]))

@@ -56,7 +56,8 @@ class Memory:
         for event in history.by_kind["granted"]:
             if event.instance not in self._peers[event.data["to"]]:
                 self._peers[event.data["to"]].append(event.instance)
-        self._spans: dict[str, list[Span]] = {}
+        self._spans: dict[tuple[str, str | None, int, int, str | None], list[Span]] = {}
+        """by place; by write too if an address may have been another process's page before"""
 
     def spans(self, write: Write) -> list[Span]:
         """What a write touches, on the peers that granted its writer anything; empty if that is no page.
@@ -64,13 +65,14 @@ class Memory:
 
         Each process has addresses of its own, so those of others are not looked at.
         """
-        spans = self._spans.get(write.id)
+        instance = write.posted.instance
+        to = instance if write.is_read else write.posted.data.get("to")
+        place = (instance, to, write.address, write.bytes, write.id if self._earlier else None)
+        spans = self._spans.get(place)
         if spans is None:
-            instance = write.posted.instance
-            to = instance if write.is_read else write.posted.data.get("to")
             peers = [to] if to is not None else self._peers.get(instance, ())
             found = (self._spans_on(instance, write) for instance in peers)
-            spans = self._spans[write.id] = next(filter(None, found), [])
+            spans = self._spans[place] = next(filter(None, found), [])
         return spans
 
     def landed(self, write: Write) -> list[Span]:

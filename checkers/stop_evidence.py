@@ -60,9 +60,13 @@ class Claims:
             return Claim(
                 false=f"{_about(life, closed)} is false: it is the word of {told.instance}, and {writer} may write"
             )
-        doubt = None
+        doubt, before = None, self.history.causality.before
         for write in writes:
-            if grant.opened.data["to"] == NIC and _had_left(write):
+            completed = write.completed
+            if write.held is None and completed is not None and completed.data["status"] == "ok":
+                if before(completed, closed):
+                    continue  # as nearly every one
+            elif grant.opened.data["to"] == NIC and _had_left(write):
                 continue
             in_time = self._completed_before(write, closed)
             if in_time and write.held is None:

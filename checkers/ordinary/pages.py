@@ -116,6 +116,8 @@ class Pages:
         self.at_gates = 0
         """writes that a gate has not seen landing"""
         self._acknowledged: dict[str, seen.Sent] = {}
+        self._senders: dict[str, str] = {}
+        """by message"""
         self._relied_on: set[str] = set()
 
     def pool(self, event: seen.Pool) -> None:
@@ -300,8 +302,9 @@ class Pages:
 
     def acknowledge(self, event: seen.Sent) -> None:
         """A message that may be named as stop evidence later, under a name of its own."""
-        if event.data.id in self._acknowledged or event.data.id in self._relied_on:
+        if event.data.id in self._senders or event.data.id in self._relied_on:
             raise Extraordinary
+        self._senders[event.data.id] = event.instance
         if event.data.type == "abort-ack":
             self._acknowledged[event.data.id] = event
 
@@ -310,9 +313,12 @@ class Pages:
         page = self.alive(event)
         if page.owner != reader or not page.grants:
             raise Extraordinary
+        to = page.grants[0].to
+        if to not in (NIC, self._senders.get(event.data.by)):
+            raise Extraordinary  # not the word of whoever may write
         page.closed = True
         instance, heard = event.instance, self._heard[event.instance]
-        writes = page.sent if page.grants[0].to == NIC else list(page.content.values())
+        writes = page.sent if to == NIC else list(page.content.values())
         layers = set()
         for sending in writes:
             known = sending.done if sending.instance == instance else heard.get(sending.instance, 0)

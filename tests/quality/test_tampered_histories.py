@@ -201,6 +201,21 @@ def test_a_write_that_a_gate_had_and_that_did_not_plainly_arrive_is_for_the_full
     assert not agree_from_file(History(right.header, events), tmp_path, kind)
 
 
+@pytest.mark.parametrize("right", [clean, late_into_quarantine, draining], ids=lambda right: right.__name__)
+def test_whose_word_stop_evidence_is_matters_to_the_glance_as_to_the_rules(
+    right: Callable[[], History], tmp_path: Path
+) -> None:
+    """Each closed grant in turn, on the word of messages that its owner or somebody else sent or will send."""
+    history = histories.numbered(right())
+    rng = random.Random(1)
+    words = [event.data["id"] for event in history.by_kind["sent"]]
+    for closed in history.by_kind["grant-closed"]:
+        for word in rng.sample(words, 6):
+            other = structs.replace(closed, data=closed.data | {"by": word})
+            events = [other if event is closed else event for event in history.events]
+            agree_from_file(History(history.header, events), tmp_path, (closed, word))
+
+
 def test_most_of_them_are_wrong_and_some_are_not() -> None:
     wrong = Counter()
     for number in range(TAMPERED):
