@@ -64,7 +64,8 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
     gate = gate_for(hold, injectors, notifies=wanted.notifies(hold))
     asked = _impossible(wanted, hold, gate)
     if asked is not None:
-        raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=_where(gate))
+        next = _READS if hold.reads and gate.reads else _where(gate)
+        raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=next)
     payload = hold.payload or (gate.reads[0] if hold.reads else gate.payload)
     about = {"gate": gate.name, "stage": gate.stage, "payload": payload}
     if hold.action == "pass":
@@ -166,6 +167,9 @@ _DEEDS = {
     "tear": "tear a write (tear)",
     "order": "release in another order (order)",
 }
+
+
+_READS = "a read's bytes and its completion come as one: it can be held, dropped, delayed and passed"
 
 
 def _where(gate: Injector) -> str:

@@ -209,7 +209,7 @@ def _shown(value: Any) -> str:
 
 def _plain(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
     choices = _choices(kind)
-    if choices and not isinstance(value, dict | list):
+    if choices and (get_origin(kind) is Literal or not isinstance(value, dict | list)):
         close = nearest(value, [str(choice) for choice in choices]) if isinstance(value, str) else ""
         known = f"one of {', '.join(map(str, choices))}"
         return f"{_shown(value)} is not {known}{close if close.startswith('; did') else ''}"

@@ -20,6 +20,11 @@ from racelab.targets.target import Target
 LESS = " less "
 """In a key of `expected`, between a policy and the guards that are taken away."""
 
+KEYS = (
+    "; one of your own is known where its file is given with --policy"
+    f"; a key is POLICY, 'POLICY{LESS}GUARD' or 'POLICY {CONTROLS[0]}'"
+)
+
 
 class Here:
     """A target with its policies, a user's own among them, and the gates of a cluster if it is known by now."""
@@ -54,8 +59,7 @@ class Here:
         policies = self._system.policies
         if policy not in policies:
             near = nearest(policy, list(policies))
-            own = "" if "did you mean" in near else "; one of your own is known where its file is given with --policy"
-            yield f"no policy {policy!r}{near}{own}"
+            yield f"no policy {policy!r}{near}" if "did you mean" in near else f"no policy {policy!r}{near}{KEYS}"
             return
         for guard in guards.split(", ") if less else ():
             if guard not in policies[policy]:

@@ -23,7 +23,7 @@ from racelab.evidence.injection import MET_NOTHING
 from racelab.evidence.labels import label
 from racelab.evidence.naming import number
 from racelab.evidence.process_certificates import certify_processes
-from racelab.evidence.result import Checker, Finding, Outcome, SpecResult
+from racelab.evidence.result import EXPOSED, Checker, Finding, Outcome, SpecResult
 from racelab.evidence.schedule import Schedule
 from racelab.scenario import PROBE, SPECIFICATIONS, Await, read_aloud
 
@@ -228,7 +228,9 @@ def _decide(
 
 
 def _strongest(result: SpecResult) -> str:
-    return result.findings[0].what
+    """What violates it: what was merely exposed does not."""
+    strong = (finding.what for finding in result.findings if finding.grade != EXPOSED)
+    return next(strong, result.findings[0].what)
 
 
 def _unsound(history: History, schedule: Schedule, injections: list[Certificate]) -> str | None:

@@ -7,6 +7,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from racelab.errors import EXIT_LAB, EXIT_UNDECIDED, EXIT_UNEXPECTED
+from racelab.evidence.result import EXPOSED
 from racelab.report.words import count_of, listed, milliseconds, size
 from racelab.scenario import SPECIFICATIONS
 
@@ -69,9 +70,9 @@ def _headline(verdict: dict[str, Any]) -> str:
         by = f"the guard {blocked.get('guard')} refused step {blocked.get('step')}" if blocked else "a guard refused"
         return f"Prevented: {by}, and after release, drain and probe nothing is violated{_without(verdict)}."
     if word in ("reproduced", "moved"):
-        groups = grouped(verdict)
-        if groups:
-            return f"{opening}: {groups[0].sentence()}{_wrong_answer(verdict, groups[0].owner)}."
+        violating = [finding for finding in grouped(verdict) if finding.grade != EXPOSED]
+        if violating:
+            return f"{opening}: {violating[0].sentence()}{_wrong_answer(verdict, violating[0].owner)}."
     why = verdict.get("why")
     if isinstance(why, (list, tuple)):
         why = "; ".join(str(item) for item in why)

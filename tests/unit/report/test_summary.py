@@ -131,3 +131,11 @@ def test_the_book_keeps_draining_and_free_apart() -> None:
         book.see(event)
         told.append(book.meets(write))
     assert told[-3:] == [None, "the page is DRAINING", "the page is FREE"]
+
+
+def test_what_was_merely_exposed_is_not_what_was_violated() -> None:
+    verdict = made_by_hand.eager()[1]
+    exposed = verdict["evidence"][0] | {"grade": "exposed", "what": "page 9 gen 1 ended while r1 could reach it"}
+    said = headline(verdict | {"verdict": "moved", "evidence": [exposed, *verdict["evidence"]]})
+    assert "page 9" not in said
+    assert "4 writes of r1" in said
