@@ -24,6 +24,11 @@ on real processes over TCP on loopback and compares what it saw with the row.
 
 ## Mooncake's TCP transport
 """
+PLAYED_WITH_ANOTHER = """With 0.3.14, over TCP and with a libcuda.so.1 without any device in place of CUDA's, every row that is not
+marked otherwise was the same (`python tests/without_cuda.py FOLDER tests/system/test_what_each_fault_does.py`)."""
+
+_OUTCOME_OF = "outcome-of-"
+
 FENCES = """
 ## Fences
 
@@ -40,9 +45,11 @@ def render() -> str:
     """The whole page."""
     table: dict[str, Any] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {version}" for name, version in table["versions"].items())
-    lines = [HEAD, f"Measured with {versions}. `code`: 1 or 0 is success, -1 a failure.", ""]
+    lines = [HEAD, f"Measured with {versions}. `code`: 1 or 0 is success, -1 a failure.", PLAYED_WITH_ANOTHER, ""]
     lines += ["| case | seen | so |", "|---|---|---|"]
-    lines += [f"| {_words(row['case'])}{_needs(row)} | {_outcome(row)} | {row['means']} |" for row in table["rows"]]
+    lines += [
+        f"| {_words(row['case'])}{_needs(row)} | {_outcome(row)} | {_words(row['means'])} |" for row in table["rows"]
+    ]
     text = "\n".join(lines) + "\n" + FENCES
     return text + "".join(
         f"| {each.rung} | {each.event} | {each.answer} | {each.why} | {f'`{each.test}`' if each.test else ''} |\n"
@@ -55,11 +62,19 @@ def _words(text: str) -> str:
 
 
 def _needs(row: dict[str, Any]) -> str:
-    return f" (Mooncake {row['needs']}; not played where libcuda.so.1 is missing)" if "needs" in row else ""
+    if "needs" not in row:
+        return ""
+    return f" (Mooncake {row['needs']}, played over TCP with a libcuda.so.1 without any device: tests/without_cuda.py)"
 
 
 def _outcome(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name.replace('-', ' ')} {_shown(value)}" for name, value in row["outcome"].items())
+    seen = ", ".join(f"{name.replace('-', ' ')} {_shown(value)}" for name, value in row["outcome"].items())
+    for key, later in row.items():
+        if key.startswith(_OUTCOME_OF):
+            changed = {name: value for name, value in later.items() if row["outcome"][name] != value}
+            words = ", ".join(f"{name.replace('-', ' ')} {_shown(value)}" for name, value in changed.items())
+            seen += f" ({key.removeprefix(_OUTCOME_OF)}: {words})"
+    return seen
 
 
 def _shown(value: object) -> str:

@@ -26,7 +26,8 @@ from racelab.transport.sockets import connections, listening_ports
 
 def _started() -> TransferEngine:
     engine = TransferEngine()
-    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+    protocol = os.environ.get("MOONCAKE_PEER_PROTOCOL", "tcp")
+    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, "") == 0
     return engine
 
 
@@ -75,6 +76,15 @@ class Peer:
         starts = [self.base + source for source in sources]
         handle: int = self.engine.batch_transfer_async_write(segment, starts, addresses, sizes)
         return handle
+
+    def scatter(self, segment: str, source: int, address: int, size: int) -> None:
+        """A write that is followed by a ticket (Mooncake 0.3.14)."""
+        memory = [self.base], [self.memory.nbytes], [address], [size]
+        self.ticket = self.engine.submit_scatter_write(segment, *memory, [[source]], [[0]], [[size]])
+
+    def drain(self, timeout_ms: int) -> str:
+        """What the ticket says once nothing of it is under way at the sender, or the time is over."""
+        return str(self.ticket.drain(timeout_ms).name)
 
     def submit_reads(self, segment: str, starts: list[int], addresses: list[int], sizes: list[int]) -> list[int]:
         """Submit each read on a handle of its own."""
@@ -174,7 +184,7 @@ class Peer:
 
     def serve(self) -> None:
         commands = "fill peek announce submit submit_batch submit_reads status finish write read acked"
-        commands += " map map_at unregister unmap peek_at write_and_notify notified notify told heard"
+        commands += " map map_at unregister unmap peek_at write_and_notify notified notify told heard scatter drain"
         self.link.serve({name: getattr(self, name) for name in commands.split()})
 
 

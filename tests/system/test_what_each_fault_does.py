@@ -40,6 +40,7 @@ TABLE = yaml.safe_load((Path(__file__).parents[1] / "data" / "what-each-fault-do
 ROWS: dict[str, Callable[[], dict[str, Any]]] = {}
 PROGRESS = {"MC_TCP_PROGRESS_TIMEOUT_SEC": "2"}
 HALF = PAGE // 2
+LATER = "0.3.14"
 
 
 def row(case: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
@@ -50,9 +51,20 @@ def row(case: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
 
 @pytest.mark.parametrize("wanted", TABLE["rows"], ids=lambda wanted: wanted["id"])
 def test_the_outcome_is_what_the_table_says(wanted: dict[str, Any]) -> None:
-    if "needs" in wanted:
-        pytest.skip(f"it needs Mooncake {wanted['needs']}, whose builds need libcuda.so.1; here is {_mooncake()}")
-    assert ROWS[wanted["id"]]() == wanted["outcome"]
+    if "needs" in wanted and not _has_tickets():
+        pytest.skip(
+            f"it needs Mooncake {wanted['needs']}, whose builds need libcuda.so.1; here is {_mooncake()}. "
+            "python tests/without_cuda.py FOLDER plays it with a stub of that"
+        )
+    later = f"outcome-of-{LATER}"
+    key = later if later in wanted and _has_tickets() else "outcome"
+    assert ROWS[wanted["id"]]() == wanted[key]
+
+
+def _has_tickets() -> bool:
+    """Whether the Mooncake that a process here would load follows a scattered write by a ticket."""
+    code = "import mooncake.engine as engine; engine.ScatterTransferTicket"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def _mooncake() -> str:
@@ -123,6 +135,16 @@ def stopped(own: Rig, name: str) -> Iterator[None]:
 @row
 def held_past_the_progress_timeout() -> dict[str, Any]:
     with rig(**PROGRESS) as own:
+        hold(own)
+        handles = own.post([0])
+        own.await_events("held", 1)
+        (code,) = own.finish(handles)
+        return {"code": code, "lands-when-released": release(own)}
+
+
+@row
+def held_past_the_slice_timeout() -> dict[str, Any]:
+    with rig(MC_SLICE_TIMEOUT="1", MC_TCP_PROGRESS_TIMEOUT_SEC="3") as own:
         hold(own)
         handles = own.post([0])
         own.await_events("held", 1)
@@ -342,6 +364,17 @@ def bad_address() -> dict[str, Any]:
     with two() as own:
         code = own.writer("write", segment=own.target, source=0, address=own.base + 2 * MEMORY, size=PAGE)
         return {"code": code, "landed": 0xA1 in own.peek(0, MEMORY // PAGE)}
+
+
+@row
+def ticket_after_the_progress_timeout() -> dict[str, Any]:
+    with rig(**PROGRESS) as own:
+        hold(own)
+        own.announce([0])
+        own.writer("scatter", segment=own.gate["segment"], source=0, address=own.base, size=PAGE)
+        own.await_events("held", 1)
+        said = own.writer("drain", timeout_ms=10_000)
+        return {"ticket": said, "lands-when-released": release(own)}
 
 
 # -- what the API does not say
