@@ -25,7 +25,8 @@ on real processes over TCP on loopback and compares what it saw with the row.
 ## Mooncake's TCP transport
 """
 PLAYED_WITH_ANOTHER = """With 0.3.14, over TCP and with a libcuda.so.1 without any device in place of CUDA's, every row
-that is not marked otherwise was the same (`python tests/without_cuda.py FOLDER tests/system/test_what_each_fault_does.py`)."""
+that is not marked otherwise was the same
+(`python tests/without_cuda.py FOLDER tests/system/test_what_each_fault_does.py`)."""
 
 _OUTCOME_OF = "outcome-of-"
 
