@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from racelab.instances import ROLES
-from racelab.steps import Armed, Step, WriteMatch
+from racelab.steps import Armed, Retract, Step, Submit, WriteMatch
 
 if TYPE_CHECKING:
     from racelab.scenario import Lab
@@ -32,9 +32,27 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
         yield "streams", "a placeholder is of the model's own KV alone: no prefill-token-limit beside other streams"
 
 
-def of_match(step: Step, lab: Lab) -> Iterator[str]:
+def of_step(step: Step, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
+    """What cannot be asked of this lab, in this schedule."""
+    if isinstance(step, Armed):
+        yield from _of_match(step, lab)
+    elif isinstance(step, Retract):
+        yield from _of_retraction(step.request, steps, lab)
+
+
+def _of_retraction(name: str, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
+    """Why a request cannot be retracted."""
+    if lab.transfer == "pull":
+        yield "a pulled request has its reference once: only where prefill pushes does decode ask for its pages again"
+    if lab.router:
+        yield "with a router prefill has the request from there alone: decode cannot ask for it again"
+    if any(isinstance(step, Submit) and step.request == name and step.transfer_id is not None for step in steps):
+        yield f"the transfer id of {name} is its client's, and good for one transfer"
+
+
+def _of_match(step: Armed, lab: Lab) -> Iterator[str]:
     """What a match names that nothing in this lab has."""
-    match = step.match if isinstance(step, Armed) else None
+    match = step.match
     if getattr(match, "layer", None) is not None and not isinstance(match, WriteMatch) and lab.send != "layer-wise":
         yield "only a lab with 'send: layer-wise' computes and reports layer by layer"
     stream = getattr(match, "stream", None)

@@ -38,6 +38,7 @@ from racelab.steps import (
     ProcessStep,
     Release,
     Reset,
+    Retract,
     Retry,
     Step,
     Submit,
@@ -390,8 +391,9 @@ def _check(
             document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
         if isinstance(step, Submit) and step.transfer_id is not None and lab is not None and lab.transfer == "pull":
             document.problem("a pull goes by its reference and has no transfer id: leave 'transfer-id' out", *place)
-        for problem in lab_problems.of_match(step, lab) if lab is not None else ():
-            document.problem(problem, *place)
+        if lab is not None:
+            for problem in lab_problems.of_step(step, [other for other, _ in steps if other is not None], lab):
+                document.problem(problem, *place)
         if isinstance(step, Retry) and lab is not None and lab.transfer == "pull":
             document.problem("a retry has pages filled by another prefill: it is for labs that push", *place)
         if isinstance(step, Armed):
@@ -505,6 +507,7 @@ __all__ = [
     "Pass",
     "Release",
     "Reset",
+    "Retract",
     "Retry",
     "Scenario",
     "Step",

@@ -24,6 +24,7 @@ from racelab.steps import (
     ProcessStep,
     Release,
     Reset,
+    Retract,
     Retry,
     Step,
     Submit,
@@ -67,6 +68,8 @@ def of_processes(step: Step, condition: Condition) -> Iterator[str]:
         asked = "decode" if step.at in ("prefill", "both") else step.at
         if asked != "decode" or "decode-2" not in condition.instances:  # else it depends on where the request is
             yield from condition.asked(asked)
+    elif isinstance(step, Retract) and "decode-2" not in condition.instances:
+        yield from condition.asked("decode")
     elif isinstance(step, Armed) and step.write is not None:
         for poster in posters(step, condition.instances):
             yield from condition.asked(poster, stopped="it must be armed before that")

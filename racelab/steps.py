@@ -1,6 +1,7 @@
 """The steps of a schedule: one struct a verb, and how each reads aloud.
 
     submit / abort / retry / advance   act on the system as a client, a router or an operator would
+    retract                    decode's scheduler takes pages back
     hold                       arm a gate: what matches stops in the network until it is let go
     pass / delay / duplicate   arm a gate: what matches passes and is counted, comes later, comes once more
     release / drop / reset     let a held thing go, lose it as its transport would, or end its connection
@@ -109,6 +110,12 @@ class Retry(_Step, frozen=True, kw_only=True, rename="kebab", tag="retry"):
 
     request: str
     prefill: str
+
+
+class Retract(_Step, frozen=True, kw_only=True, rename="kebab", tag="retract"):
+    """Decode's scheduler takes a request's pages back for others, and the request waits for pages again."""
+
+    request: str
 
 
 class Advance(_Step, frozen=True, kw_only=True, rename="kebab", tag="advance"):
@@ -301,10 +308,10 @@ class Unmap(_Step, frozen=True, kw_only=True, rename="kebab", tag="unmap"):
 
 Arming = Hold | Pass | Delay | Duplicate
 ProcessStep = Stop | Continue | Kill | Restart | Unregister | Unmap
-Step = Submit | Abort | Retry | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
+Step = Submit | Abort | Retry | Retract | Advance | Arming | Release | Drop | Reset | Await | Expect | ProcessStep
 
 _KINDS: tuple[type[Step], ...] = (
-    *(Submit, Abort, Retry, Advance),
+    *(Submit, Abort, Retry, Retract, Advance),
     *(Hold, Pass, Delay, Duplicate),
     *(Release, Drop, Reset),
     *(Await, Expect),
@@ -347,7 +354,7 @@ def read_aloud(step: Step) -> str:
             return f"submit {step.request} to {step.prefill} and {step.decode}"
         case Retry():
             return f"retry {step.request} on {step.prefill}"
-        case Submit() | Abort():
+        case Submit() | Abort() | Retract():
             return f"{verb(step)} {step.request}"
         case Unregister() | Unmap():
             return f"{verb(step)} the memory of {step.instance}"

@@ -38,6 +38,7 @@ from racelab.scenario import (
     Release,
     Request,
     Reset,
+    Retract,
     Retry,
     Scenario,
     Step,
@@ -48,7 +49,10 @@ from racelab.scenario import (
 from racelab.step_problems import posters
 from racelab.steps import REST, Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister
 
-_ACTS = (Submit, Abort, Retry, Advance, Release, Drop, Reset, Stop, Continue, Kill, Restart, Unregister, Unmap)
+_ACTS = (
+    *(Submit, Abort, Retry, Retract, Advance, Release, Drop, Reset),
+    *(Stop, Continue, Kill, Restart, Unregister, Unmap),
+)
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
 WAITS = "it is stopped, and takes it when it goes on"
@@ -200,6 +204,8 @@ class Conductor:
                 return self._abort(step)
             case Retry():
                 return self._retry(step)
+            case Retract():
+                return self._retract(step.request)
             case Advance():
                 return self._advance(step.ms)
             case Armed():
@@ -272,6 +278,15 @@ class Conductor:
             asked = self.places.sizes[step.request] | {"attempt": self.witness.attempts(step.request)}
             self.crew.ask(step.prefill, "submit", name=step.request, **asked)
         return Outcome("met", f"{decode} took it" if taken else WAITS)
+
+    def _retract(self, name: str) -> Outcome:
+        """Decode's scheduler takes a request's pages back."""
+        before, decode = self.witness.retractions(name), self.places.of(name).decode
+        if not self.crew.ask(decode, "retract", name=name):
+            return Outcome("met", WAITS)
+        if self.witness.retractions(name) == before:
+            return Outcome("failed", f"claim: {name} has no pages to give back")
+        return Outcome("met", f"{decode} took the pages of {name} back")
 
     def _advance(self, ms: int) -> Outcome:
         self.waiting.settle()  # what is under way takes no time on this clock, and is there before a timer is due

@@ -97,6 +97,10 @@ class Witness:
         """How often a request was submitted."""
         return sum(event.request == request for event in self.of("submitted"))
 
+    def retractions(self, request: str) -> int:
+        """How often its pages were taken back."""
+        return sum(event.request == request for kind in ("retracted", "requeued") for event in self.of(kind))
+
     def ended(self, request: str) -> bool:
         """Whether every attempt of the request is terminal, or gone with the process that served it."""
         deaths = {event.data["peer"]: event for event in self.of("killed")}

@@ -83,8 +83,8 @@ class Arrivals(Answering):
             self._pulls.arrive(request, reference)
         return attempt
 
-    def _arrive(self, request: Live, kind: str) -> None:
-        """An attempt is here, with all that follows from its prompt."""
+    def _arrive(self, request: Live, kind: str | None) -> None:
+        """An attempt is here, with all that follows from its prompt; `kind` is the event that says so, if it is new."""
         size = len(request.prompt)
         request.pages_needed = self._growth.pages_at_first(size, request.new_tokens)
         if self._shape.prefix_cache:
@@ -95,13 +95,18 @@ class Arrivals(Answering):
         self._requests[request.name] = self._attempts[request.name, request.attempt] = request
         keys: dict[str, Any] = {"keys": request.keys} if request.keys else {}
         about = (request.name, request.attempt)
+        if kind is None:
+            return
         self._recorder.record(kind, *about, prompt_tokens=size, new_tokens=request.new_tokens, **keys)
 
     def _come_again(self, request: Live, prefill: str, *, ahead: bool = False) -> None:
         """A request whose attempt has ended here comes again by itself; `ahead` of all that wait for pages."""
         again = request.next_attempt()
         again.prefill = prefill
-        self._arrive(again, "submitted")
+        self._take_in(again, "submitted", ahead=ahead)
+
+    def _take_in(self, again: Live, kind: str | None, *, ahead: bool = False) -> None:
+        self._arrive(again, kind)
         self._transfers[again.transfer or again.name] = again
         self._queue.insert(0 if ahead else len(self._queue), again)
         self._admit()

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from racelab.engine.arrivals import Arrivals
 from racelab.engine.batch import Batch
 from racelab.engine.clock import VirtualClock
 from racelab.engine.glue_faults import SOUND, Glue
@@ -40,10 +39,10 @@ from racelab.engine.local_work import LocalWork
 from racelab.engine.mail import NOBODY, Mail
 from racelab.engine.pool import PagePool
 from racelab.engine.pull import NIC, Pulls
+from racelab.engine.retraction import Retracting
 from racelab.engine.retries import Retries
 from racelab.engine.shares import Shares
 from racelab.engine.slots import Slots
-from racelab.engine.streams import Companions
 from racelab.engine.tails import LOOKS_MAX, PARTS, Tails
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
@@ -54,7 +53,7 @@ from racelab.transport.messages import Message
 from racelab.transport.mooncake import Completion, Transport
 
 
-class Decode(Arrivals):
+class Decode(Retracting):
     """Single-threaded: every method runs on the instance's event loop."""
 
     def __init__(
@@ -188,12 +187,7 @@ class Decode(Arrivals):
         chunk_tokens = self._shape.chunk_tokens
         first_chunk = request.hits * self._shape.page_tokens // chunk_tokens
         chunks = range(first_chunk, -(-request.transferred // chunk_tokens))
-        due = {(chunk, share): one for chunk in chunks for share, one in enumerate(self._shares.all)}
-        request.chunks_missing = {handle for handle, share in due.items() if not share.is_companion}
-        request.closing = {handle for handle in due if handle[0] == chunks[-1] and handle[1] in self._shares.last}
-        request.companions = Companions({handle: str(one.stream) for handle, one in due.items() if one.is_companion})
-        request.handles = Handles(len(self._shares), set(due))
-        request.news_due = len(request.chunks_missing)
+        request.expect(chunks, self._shares)
         request.reserved = True
         limit_ms = self._shape.receive_timeout_ms
         request.watchdog = self._clock.after(limit_ms, lambda: self._waited(request, limit_ms))
@@ -224,13 +218,14 @@ class Decode(Arrivals):
             return
         request = self._transfers.get(message.transfer or message.request)
         own = self._attempts.get((message.request, message.attempt))
-        if request is None or own is None or not own.registered:
+        answers = message.type == "abort-ack"  # to what decode itself has sent
+        if request is None or own is None or not (own.registered or answers):
             self._mail.ignored(message, "no such transfer here")
         elif message.type == "written":
             self._on_written(message, request)
         elif message.type == "failed":
             self._on_failed(message, request)
-        elif message.type == "abort-ack":
+        elif answers:
             if message.body["clean"] and not self._tails.distrusts_end(message):
                 self._close_grants(message, "acknowledged")
         else:
@@ -263,21 +258,16 @@ class Decode(Arrivals):
             self._close_grants(message, "completions")
         elif not ok:
             self._hear_failure(message, handles)
-        if self._refuses(message, request, "committed"):
+        if self._refuses(message, request, "committed") or not request.reserved:
             return
         final = message.body.get("final", False)
         if share.is_companion:
             request.companions.note(handle, str(share.stream), ok=ok)
         else:
             request.note(handle, ok, final)
-        whole = request.news_due <= 0 or final or self._has_the_last(request)
+        whole = request.news_due <= 0 or final or request.has_the_last
         if not request.committed and (whole or not ok):
             self._conclude(request, message, whole)
-
-    def _has_the_last(self, request: Live) -> bool:
-        """Whether it has what is sent last, layer by layer: what was sent before has arrived before, as upstream
-        engines take it."""
-        return self._shape.send == "layer-wise" and request.closing.isdisjoint(request.chunks_missing)
 
     def _hear_failure(self, message: Message, handles: Handles) -> None:
         """One rank's writes failed: the end of the attempt's writes, if no guard minds."""

@@ -8,6 +8,7 @@ from racelab.engine.clock import Timer
 from racelab.engine.guards import Ticket
 from racelab.engine.handles import Handle, Handles
 from racelab.engine.pool import Fingerprint, Piece
+from racelab.engine.shares import Shares
 from racelab.engine.streams import Companions
 
 
@@ -89,6 +90,21 @@ class Live:
             self.chunks_missing.clear()
         if not ok:
             self.chunks_failed.add(chunk)
+
+    def expect(self, chunks: range, shares: Shares) -> None:
+        """Its pages are to be filled chunk by chunk: what news of that is due."""
+        due = {(chunk, number): share for chunk in chunks for number, share in enumerate(shares.all)}
+        self.chunks_missing = {handle for handle, share in due.items() if not share.is_companion}
+        self.companions = Companions({handle: str(one.stream) for handle, one in due.items() if one.is_companion})
+        self.closing = {(chunks[-1], number) for number in shares.closing}
+        self.handles = Handles(len(shares), set(due))
+        self.news_due = len(self.chunks_missing)
+
+    @property
+    def has_the_last(self) -> bool:
+        """Whether it has what is sent last, where layers are sent one by one: what was sent before has arrived before,
+        as upstream engines take it."""
+        return bool(self.closing) and self.closing.isdisjoint(self.chunks_missing)
 
     def register(self) -> None:
         """From now on news of its transfer finds it."""

@@ -54,9 +54,10 @@ class Shares:
             [number for number, share in enumerate(self.all) if (share.layer or 0) == layer] for layer in range(layers)
         ]
         """shares that are posted together, in order: what was computed since those before"""
-        self.last = {number for number in self.stages[-1] if not self.all[number].is_companion}
-        """those of the model's own KV with which a chunk is posted to its end"""
-        self.of_metadata = min(self.last)
+        last = {number for number in self.stages[-1] if not self.all[number].is_companion}
+        self.closing = last if self._layer_wise else set()
+        """where layers are sent one by one, those of the last one"""
+        self.of_metadata = min(last)
         """with which metadata goes"""
 
     def of(self, named: WriteIdentity | Message) -> int:

@@ -49,7 +49,7 @@ PAGE_STATES = ("FREE", "PRIVATE", "SHARED", "DRAINING", "QUARANTINED", "DUP")
 STATE_AFTER = {f"page-{state.lower()}": state for state in PAGE_STATES}
 """The state that a page has after an event of each kind that moves pages."""
 
-TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed", "preempted")
+TERMINAL_KINDS = ("finished", "timed-out", "aborted", "failed", "preempted", "retracted")
 """An attempt of a request ends with exactly one of these, on the instance that serves the client."""
 
 KINDS: dict[str, Kind] = {
@@ -120,6 +120,8 @@ KINDS: dict[str, Kind] = {
     "aborted": Kind("the client gave up", ()),
     "abort-ignored": Kind("a client or a router gave the request up here, and it had no effect", ("why",)),
     "failed": Kind("the transfer failed and said so", ("why",)),
+    "retracted": Kind("the scheduler took its pages back, and it waits again, as attempt `again`", ("again",)),
+    "requeued": Kind("the same, and it waits again as the attempt that it was", ("again",)),
     "attempt-ended": Kind("prefill is done with an attempt, on the word of message `by` if there is one", ("why",)),
     "referenced": Kind("the prompt is computed: the client is given a reference to its pages", ("reference",)),
     "lease-expired": Kind("nobody renewed the lease of source pages in time", ("lease_ms",)),

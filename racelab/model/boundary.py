@@ -19,7 +19,9 @@ from typing import Any
 from racelab.engine.guards import GUARDS as OF_ENGINE
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
+from racelab.instances import ROLES
 from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FORWARD, PREFILL, Config, Effect, Shape
+from racelab.scenario import Lab
 
 ASIDE = frozenset(
     {
@@ -71,6 +73,25 @@ PREEMPTED = frozenset({"grown", "preempted"})
 """Kinds of labs whose decode preempts."""
 
 NO_PULLS = "pull is not modelled: the specification speaks of transfers that prefill pushes"
+
+RETRACTED = frozenset({"retracted", "requeued"})
+"""Kinds of a scheduler that takes pages back, of which it does not speak either."""
+
+NO_RETRACTIONS = "retraction is not modelled: a request of the specification keeps its pages until it ends"
+
+
+def beyond(lab: Lab) -> str | None:
+    """What of a lab the specification does not speak of."""
+    if lab.transfer == "pull":
+        return NO_PULLS
+    if len(lab.instances) > len(ROLES):
+        return "the specification speaks of one prefill and one decode"
+    if lab.streams:
+        return "other streams are not modelled: a page of the specification holds the model's own KV alone"
+    if lab.send == "layer-wise":
+        return "layer-wise sending is not modelled: a rank of the specification reports a chunk as a whole"
+    return None
+
 
 ALWAYS = frozenset(GUARDS) - set(OF_ENGINE)
 """What the engine always does, though the specification can do without."""
@@ -131,7 +152,7 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "aborted": lambda event: (),
     "failed": lambda event: (),
     "attempt-ended": lambda event: (),
-    **dict.fromkeys(PULLED | PREEMPTED, lambda event: ()),
+    **dict.fromkeys(PULLED | PREEMPTED | RETRACTED, lambda event: ()),
     "posted": lambda event: (event.data["chunk"], event.data["layer"], event.data["source_page"]),
 }
 """The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.instances import ROLES
 from racelab.model import boundary
 from racelab.model.refusal import Refusal, Refused, difference_of, say
 from racelab.model.spec.actions import Action, Step, enabled, take
@@ -58,7 +57,6 @@ class Replay:
         self.not_enabled: Action | None = None
         """the action that the refused event would have begun"""
         self._history = history
-        self._pulled = history.header.scenario.lab.transfer == "pull"
         self._due: dict[str, list[_Due]] = defaultdict(list)
         self._writes: dict[str, Write] = {}
         self._landed: set[str] = set()
@@ -69,7 +67,7 @@ class Replay:
             for event in history.by_kind["received"]
         )
         self._numbers = _Numbers(history)
-        self._several = len(history.header.scenario.lab.instances) > len(ROLES)
+        self._beyond = boundary.beyond(history.header.scenario.lab)
         self._late = {_work(event) for event in history.by_kind["work-done"]}
 
     def run(self) -> Refused | None:
@@ -85,12 +83,14 @@ class Replay:
                     continue
                 if not boundary.is_boundary(event.kind):
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
-                if event.kind in boundary.PULLED or self._pulled:
+                if self._beyond is not None:
+                    raise Refusal("specification gap", self._beyond)
+                if event.kind in boundary.PULLED:
                     raise Refusal("specification gap", boundary.NO_PULLS)
                 if event.kind in boundary.PREEMPTED:
                     raise Refusal("specification gap", "preemption is not modelled")
-                if self._several:
-                    raise Refusal("specification gap", "the specification speaks of one prefill and one decode")
+                if event.kind in boundary.RETRACTED:
+                    raise Refusal("specification gap", boundary.NO_RETRACTIONS)
                 if not boundary.is_of_another_guard(self.config, event):
                     self._accept(event)
             except Refusal as refusal:

@@ -122,6 +122,10 @@ def _label(events: list[Event]) -> str:
             return f"{tag(event)} answers"
         case "timed-out":
             return f"{tag(event)} timed out"
+        case "retracted":
+            return f"{tag(event)} retracted"
+        case "requeued":
+            return f"{tag(event)} waits again"
         case "aborted":
             return f"{tag(event)} aborted"
         case "failed":

@@ -35,6 +35,8 @@ _STYLES = {
     "aborted": "yellow",
     "abort-ignored": "yellow",
     "failed": "yellow",
+    "retracted": "yellow",
+    "requeued": "yellow",
     "held": "magenta",
     "landed": "magenta",
     "torn": "magenta",

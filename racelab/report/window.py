@@ -15,7 +15,7 @@ _EVERYWHERE = frozenset(
     | {"submitted", "queued", "accepted", "attempt-ended", "sent", "received", "ignored"}
     | {"posted", "completed", "held", "released", "landed", "torn", "delivered", "dropped", "unlanded"}
     | {"withheld", "told"}
-    | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed"}
+    | {"refused", "committed", "read", "finished", "timed-out", "aborted", "failed", "retracted", "requeued"}
 )
 _RECEIVER_ONLY = frozenset(
     {

@@ -221,6 +221,8 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "batched": lambda e, d: f"{who(e)} is in step {d.get('step')}, with {(d.get('size') or 1) - 1} other(s)",
     "retried": lambda e, d: f"{who(e)} goes to {d.get('to')} in place of {d.get('before')}, into the same pages",
     "queued": lambda e, d: f"{who(e)} waits: it needs {d.get('needs')} pages and {d.get('free')} are free",
+    "retracted": lambda e, d: f"{who(e)} gives its pages back and waits again, as attempt {d.get('again')}",
+    "requeued": lambda e, d: f"{who(e)} gives its pages back and waits again, as the same attempt",
     "forwarded": lambda e, d: f"{who(e)} arrives with its reference",
     "referenced": lambda e, d: f"{who(e)} is computed, and its client gets a reference to {_named(d)}",
     "lease-expired": lambda e, d: f"the lease of {who(e)}'s pages ends: {d.get('lease_ms', 0):,} ms without news",

@@ -98,6 +98,7 @@ class Instance:
             "submit": self.submit,
             "abort": self.abort,
             "retry": self.retry,
+            "retract": self.retract,
             "advance": self.advance,
             "retire": self.retire,
             "look": self.look,
@@ -374,6 +375,11 @@ class Instance:
         """A router has another prefill serve a request."""
         assert isinstance(self.engine, Decode)
         self.engine.retry(name, prefill)
+
+    def retract(self, name: str) -> bool:
+        """The scheduler takes a request's pages back for others."""
+        assert isinstance(self.engine, Decode)
+        return self.engine.retract(name)
 
     def advance(self, ms: int) -> int:
         """Virtual time passes here."""

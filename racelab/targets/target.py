@@ -1,9 +1,9 @@
 """A target: the system under test, as the lab and the conductor see it.
 
 The lab starts its instances from `entry`; each connects to the hub by itself and answers the commands reset,
-use_gate, peer_replaced, arm_lane, disarm_lane, join_bus, submit, abort, retry, advance, retire, look, dissect, sync,
-timers, register, unregister and quiesce with the events of docs/history.md. `policies` maps a policy's name to its
-guards, and is empty for an engine whose protections have no names. `reset` gets a `glue_fault` if one is
+use_gate, peer_replaced, arm_lane, disarm_lane, join_bus, submit, abort, retry, retract, advance, retire, look, dissect,
+sync, timers, register, unregister and quiesce with the events of docs/history.md. `policies` maps a policy's name to
+its guards, and is empty for an engine whose protections have no names. `reset` gets a `glue_fault` if one is
 asked for, and in a process that takes another's place `numbers_from`, and a dead one's within a run
 `generations_from` too, where the other's events and generations ended.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from racelab.engine.guards.arrival import TrustCompletion
+from racelab.engine.guards.attempts import KeepAttempt
 from racelab.engine.guards.control import ApplyControl, RegisterTransfer, ReviveTransfer, SendUnregistered
 from racelab.engine.guards.endings import SILENCE, ForgetPages, KeepWaiting, SkipNotice
 from racelab.engine.guards.guard import Guard, Guards, Question, Ticket
@@ -49,6 +50,7 @@ __all__ = [
     "Guard",
     "Guards",
     "HonourClaim",
+    "KeepAttempt",
     "KeepDestination",
     "KeepWaiting",
     "LetLeaseLapse",

@@ -5,6 +5,7 @@ what engines have published.
 from __future__ import annotations
 
 from racelab.engine.guards.arrival import BytesBeforeCommit
+from racelab.engine.guards.attempts import RetractionRenewsAttempt
 from racelab.engine.guards.control import (
     ControlCarriesGeneration,
     RegisterBeforeSend,
@@ -48,6 +49,7 @@ _LEDGER: tuple[type[Guard], ...] = (
     CommitTogether,
     RetryTakesOtherPages,
     EndFreesPages,
+    RetractionRenewsAttempt,
 )
 
 GUARDS: dict[str, type[Guard]] = {guard.name: guard for guard in _LEDGER}
