@@ -263,11 +263,18 @@ class _Judge:
         """Every finished request must have shown all that it was granted or found, when committed and when read."""
         granted: dict[tuple[str, str | None, int | None], dict[tuple[int | None, int | None], int]]
         granted = defaultdict(dict)
-        for event in self.history.of("granted", "cache-hit"):
-            granted[event.instance, event.request, event.attempt][event.page, event.gen] = int(event.data["bytes"])
+        for event in self.history.of("granted", "cache-hit", "requeued"):
+            pages = granted[event.instance, event.request, event.attempt]
+            if event.kind == "requeued":
+                pages.clear()
+            else:
+                pages[event.page, event.gen] = int(event.data["bytes"])
         shown: dict[str, dict[tuple[str | None, int | None], Event]] = {"committed": {}, "read": {}}
         for kind, count in (("committed", "commits"), ("read", "reads")):
-            for event in self.history.by_kind[kind]:
+            for event in self.history.of(kind, "requeued"):
+                if event.kind == "requeued":  # what it had is not what it finishes with
+                    shown[kind].pop((event.request, event.attempt), None)
+                    continue
                 self.coverage[count] += 1
                 shown[kind].setdefault((event.request, event.attempt), event)
         for finished in self.history.by_kind["finished"]:

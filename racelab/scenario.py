@@ -103,7 +103,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """decode keeps the full pages of committed prompts, and a request with the same prefix takes them"""
     metadata_slots: int | None = None
     """decode's metadata slots: prefill writes each request's first token into one"""
-    streams: tuple[Literal["scales"], ...] = ()
+    streams: tuple[Literal["scales", "draft"], ...] = ()
     """what travels beside the model's own KV, in blocks of its own (racelab.engine.streams)"""
     preemption: bool = False
     """decode takes pages for a request's answer when a token needs one, and may preempt the youngest for it; else it

@@ -15,6 +15,7 @@ from racelab.engine.growth import Growth
 from racelab.engine.live import Live
 from racelab.engine.local_work import LocalWork
 from racelab.engine.pool import Fingerprint, PagePool
+from racelab.engine.streams import Draft
 from racelab.engine.transformer import Transformer
 from racelab.evidence.fingerprint import fingerprint
 from racelab.evidence.recorder import Recorder
@@ -29,6 +30,7 @@ class Answering(ABC):
 
     work: LocalWork
     _pool: PagePool
+    _draft: Draft | None
     _model: Transformer
     _recorder: Recorder
     _soon: Callable[[Callable[[], None]], None]
@@ -79,17 +81,21 @@ class Answering(ABC):
             self._note_read(request, index)
         token = request.tokens[-1] if request.tokens else request.prompt[-1]
         pages = [ticket.page for ticket in request.tickets]
-        logits = self._model.forward([token], len(request.prompt) - 1 + index, self._pool.cache, pages)
+        position = len(request.prompt) - 1 + index
+        if self._draft is not None:
+            request.drafted.append(self._draft.propose(token, position, pages))
+        logits = self._model.forward([token], position, self._pool.cache, pages)
         token = int(logits.argmax())
         if index == 0 and request.first_token is not None:
             token = request.first_token
         request.tokens.append(token)
+        drafted = {"drafted": request.drafted} if request.drafted else {}
         if len(request.tokens) == request.new_tokens:
-            self._end(request, "finished", tokens=request.answered + request.tokens)
+            self._end(request, "finished", tokens=request.answered + request.tokens, **drafted)
         elif token == request.stop_token:
             if not look:
                 self._note_read(request, index, last=True)
-            self._end(request, "finished", tokens=request.answered + request.tokens, stopped=True)
+            self._end(request, "finished", tokens=request.answered + request.tokens, stopped=True, **drafted)
 
     def _look(self, running: list[Live]) -> list[bool]:
         """Who looks at all that it reads for this token. Asked for all together: each alone finds cold caches."""

@@ -43,6 +43,7 @@ from racelab.engine.retraction import Retracting
 from racelab.engine.retries import Retries
 from racelab.engine.shares import Shares
 from racelab.engine.slots import Slots
+from racelab.engine.streams import Draft
 from racelab.engine.tails import LOOKS_MAX, PARTS, Tails
 from racelab.engine.transformer import Transformer
 from racelab.engine.zero_fill import ZeroFill
@@ -84,6 +85,7 @@ class Decode(Retracting):
         self._recorder = recorder
         self._guards = guards
         self._pool = pool
+        self._draft = Draft.of(pool)
         self._model = model
         self._mail = mail
         self._clock = clock

@@ -54,6 +54,8 @@ class Live:
     tokens: list[int] = field(default_factory=list)
     answered: list[int] = field(default_factory=list)
     """by earlier attempts: the end of its prompt"""
+    drafted: list[int] = field(default_factory=list)
+    """what the draft model proposed for each of them"""
     slot: int | None = None
     """its metadata slot, where decode has such"""
     first_token: int | None = None

@@ -32,6 +32,8 @@ Fingerprint = list[int | str]
 
 KV = "kv"
 SCALES = "scales"
+DRAFT = "draft"
+DRAFT_LAYERS = 1
 
 PIECE_BYTES = 32 * 1024
 """What is looked at in one go between two full looks: half of a page's layer."""
@@ -69,7 +71,10 @@ class PagePool:
         self.page_tokens = page_tokens
         self.streams = (KV, *streams)
         self.blocks = [
-            Block(layer, rank, stream) for stream in self.streams for layer in range(layers) for rank in range(ranks)
+            Block(layer, rank, stream)
+            for stream in self.streams
+            for layer in range(DRAFT_LAYERS if stream == DRAFT else layers)
+            for rank in range(ranks)
         ]
         self._token_bytes = [(SCALE_BYTES if block.stream == SCALES else TOKEN_BYTES) // ranks for block in self.blocks]
         self.page_sizes = [page_tokens * size for size in self._token_bytes]
@@ -89,6 +94,8 @@ class PagePool:
             for block, start in enumerate(self._starts[:-1])
         ]
         self.kv = self._of(KV, floats, HEAD_DIM)
+        self.draft = self._of(DRAFT, floats, HEAD_DIM) if DRAFT in streams else None
+        """the draft model's keys and values"""
         self.cache: Cache = self.kv
         """what attention reads and writes"""
         if SCALES in streams:
@@ -101,7 +108,8 @@ class PagePool:
         """One stream's part of the memory, `width` numbers a head."""
         blocks = [number for number, block in enumerate(self.blocks) if block.stream == stream]
         start, end = self._starts[blocks[0]], self._starts[blocks[-1] + 1]
-        shares = (self.layers,) if self.ranks == 1 else (self.layers, self.ranks)
+        layers = len(blocks) // self.ranks
+        shares = (layers,) if self.ranks == 1 else (layers, self.ranks)
         shape = (*shares, self.pages, self.page_tokens, 2, HEADS // self.ranks, width)
         return floats[start // 4 : end // 4].view(shape)
 

@@ -15,6 +15,7 @@ completion, so a release during a transfer drains like on decode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from racelab.engine.clock import VirtualClock
@@ -29,6 +30,7 @@ from racelab.engine.pool import PagePool
 from racelab.engine.rooms import Rooms
 from racelab.engine.shares import Shares
 from racelab.engine.slots import Metadata
+from racelab.engine.streams import Draft
 from racelab.engine.transformer import Transformer
 from racelab.evidence.recorder import Recorder
 from racelab.instances import mark_of, named
@@ -70,6 +72,7 @@ class Prefill:
         self._clock = clock
         self._pool = pool
         self._shares = Shares(pool, shape)
+        self._draft = Draft.of(pool)
         self._model = model
         self._mail = mail
         self._transport = transport
@@ -265,7 +268,7 @@ class Prefill:
         if job.released or start >= job.transferred:
             return
         end = min(start + self._shape.chunk_tokens, job.transferred)
-        layers = self._model.fill_by_layer(job.prompt[start:end], start, self._pool.cache, job.source_pages)
+        layers = self._layers(job, start, end)
         for stage in self._shares.stages:
             self._forward(job, start, end, stage, layers)
             self._send(job, job.next_chunk, start, end, stage)
@@ -274,6 +277,12 @@ class Prefill:
             self._schedule(job)
         elif job.pulled:
             self.work.behind(lambda: None if job.released else self.sources.pin(job))
+
+    def _layers(self, job: Job, start: int, end: int) -> Iterator[object]:
+        """Computes one layer after the other, of the model and of the draft model."""
+        tokens, pages = job.prompt[start:end], job.source_pages
+        layers = self._model.fill_by_layer(tokens, start, self._pool.cache, pages)
+        return layers if self._draft is None else chain(layers, self._draft.fill_by_layer(tokens, start, pages))
 
     def _forward(self, job: Job, start: int, end: int, stage: list[int], layers: Iterator[object]) -> None:
         """The keys and values of one chunk, or of one layer of it, in the order of the stream."""
@@ -330,7 +339,7 @@ class Prefill:
             for write in writes:
                 self._by_write[write.identity.write] = job
             self._transport.post(job.segment, writes)
-        if job.slot is not None and end == job.transferred and is_last:
+        if job.slot is not None and end == job.transferred and self._shares.of_metadata in stage:
             self._post_metadata(job, chunk)
         if job.aborted and not job.unposted:
             self._release(job, "abort")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from racelab.engine.pool import KV, PagePool
+from racelab.engine.pool import DRAFT, KV, PagePool
 from racelab.scenario import Lab
 from racelab.transport.lanes import WriteIdentity
 from racelab.transport.messages import Message
@@ -47,18 +47,28 @@ class Shares:
             stream = block.stream if len(pool.streams) > 1 else None
             blocks.setdefault((layer, rank, stream), []).append(number)
         shares = [Share(tuple(numbers), *names) for names, numbers in blocks.items()]
-        self.all = sorted(shares, key=lambda share: (share.layer or 0, not share.is_companion))
+        stage_of = {share: self._stage(share, pool.layers) for share in shares}
+        self.all = sorted(shares, key=lambda share: (stage_of[share], not share.is_companion))
         self._by_name = {share[1:]: number for number, share in enumerate(self.all)}
-        layers = pool.layers if self._layer_wise else 1
-        self.stages = [
-            [number for number, share in enumerate(self.all) if (share.layer or 0) == layer] for layer in range(layers)
-        ]
+        stages: dict[int, list[int]] = {}
+        for number, share in enumerate(self.all):
+            stages.setdefault(stage_of[share], []).append(number)
+        self.stages = list(stages.values())
         """shares that are posted together, in order: what was computed since those before"""
-        last = {number for number in self.stages[-1] if not self.all[number].is_companion}
+        last = {number for number, share in enumerate(self.all) if self._is_last(share, pool.layers)}
         self.closing = last if self._layer_wise else set()
-        """where layers are sent one by one, those of the last one"""
+        """where layers are sent one by one, those of the model's own last one"""
         self.of_metadata = min(last)
         """with which metadata goes"""
+
+    def _stage(self, share: Share, layers: int) -> int:
+        """When a share has been computed: the draft model runs after the model itself."""
+        if not self._layer_wise:
+            return 0
+        return layers if share.stream == DRAFT else share.layer or 0
+
+    def _is_last(self, share: Share, layers: int) -> bool:
+        return not share.is_companion and share.layer in (None, layers - 1)
 
     def of(self, named: WriteIdentity | Message) -> int:
         """The number of the share to which a write or a message belongs."""

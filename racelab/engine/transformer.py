@@ -65,8 +65,8 @@ class Layer:
 class Transformer:
     """`forward` is a pure function of its arguments and the pages; safe to share between requests."""
 
-    def __init__(self, layers: int) -> None:
-        generator = torch.Generator().manual_seed(WEIGHTS_SEED)
+    def __init__(self, layers: int, seed: int = WEIGHTS_SEED) -> None:
+        generator = torch.Generator().manual_seed(seed)
         self.embedding = torch.randn(VOCABULARY, WIDTH, generator=generator)
         self.unembedding = _weight(generator, WIDTH, VOCABULARY) * _NORM_GAIN
         self.layers = [Layer(generator) for _ in range(layers)]

@@ -81,3 +81,32 @@ def test_what_cannot_be_asked_of_layers_is_said(was: str, now: str, problem: str
     assert scenario.loads(scenario.dump(made)) == made
     with pytest.raises(DocumentError, match=problem):
         scenario.loads(LAYERED.replace(was, now))
+
+
+RETRACTED = """
+scenario: retracted
+about: pages are taken back
+lab: {}
+requests:
+  r1: {prompt-tokens: 13}
+steps:
+- submit: r1
+- retract: r1
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "problem"),
+    [
+        ("lab: {}", "lab: {transfer: pull}", "a pulled request has its reference once"),
+        ("lab: {}", "lab: {router: true}", "decode cannot ask for it again"),
+        ("submit: r1", "submit: {request: r1, transfer-id: 7}", "good for one transfer"),
+        ("retract: r1", "retract: r9", "no request 'r9'"),
+    ],
+)
+def test_who_cannot_be_retracted_is_said(was: str, now: str, problem: str) -> None:
+    made = scenario.loads(RETRACTED)
+    assert [scenario.read_aloud(step) for step in made.steps] == ["submit r1", "retract r1"]
+    assert scenario.loads(scenario.dump(made)) == made
+    with pytest.raises(DocumentError, match=problem):
+        scenario.loads(RETRACTED.replace(was, now))

@@ -103,3 +103,49 @@ def test_a_wrong_kv_beside_right_scales_is_torn_as_well() -> None:
     finding = next(found for found in judge(made.history(), CHECKERS).evidence if found.spec == "integrity")
     assert (finding.stream, finding.layer) == ("kv", 1)
     assert "the page is torn, its scales is right" in finding.what
+
+
+DRAFTED = Lab(streams=("draft",))
+
+
+@pytest.mark.parametrize(
+    "lab",
+    [
+        DRAFTED,
+        Lab(streams=("draft", "scales"), ranks=2),
+        Lab(streams=("draft",), send="layer-wise", metadata_slots=1),
+    ],
+    ids=["plain", "ranks and scales", "layers and slots"],
+)
+def test_a_draft_model_proposes_and_changes_no_answer(lab: Lab) -> None:
+    made = duet(lab)
+    made.play()
+    (finished,) = of(made, "finished")
+    assert finished.data["tokens"] == answer(Lab())
+    assert len(finished.data["drafted"]) == 3
+    rows = [row for row in of(made, "committed")[0].data["fingerprints"] if row[2] >= lab.layers * lab.ranks]
+    streams = [made.pools["decode"].blocks[row[2]].stream for row in rows]
+    assert streams.count("draft") == 2 * lab.ranks
+    history = made.history()
+    assert {spec: check(history).outcome for spec, check in CHECKERS.items()} == dict.fromkeys(CHECKERS, "held")
+
+
+def test_the_draft_models_kv_is_its_own_and_leaves_when_it_is_computed() -> None:
+    made = duet(Lab(streams=("draft",), send="layer-wise"))
+    made.play()
+    posted = [(event.data["stream"], event.data["layer"]) for event in of(made, "posted") if event.data["chunk"] == 0]
+    assert posted == [("kv", 0), ("kv", 1), ("draft", 0)]
+    seen = {event.data["fingerprint"] for event in of(made, "posted")}
+    assert len(seen) == 2 * 3
+
+
+def test_only_fingerprints_tell_of_a_wrong_draft() -> None:
+    right, made = duet(DRAFTED), duet(DRAFTED, set(GUARDS) - {OWN})
+    right.play()
+    made.wire.fails = lambda write: write.identity.stream == "draft"
+    made.play()
+    (finished,), (alone,) = of(made, "finished"), of(right, "finished")
+    assert finished.data["tokens"] == alone.data["tokens"]
+    assert finished.data["drafted"] != alone.data["drafted"]
+    verdict = judge(made.history(), CHECKERS)
+    assert {finding.stream for finding in verdict.evidence if finding.spec == "integrity"} == {"draft"}
