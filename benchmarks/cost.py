@@ -13,8 +13,9 @@ feed-forward part; the KV stays as it is), each in three ways:
 steps, and beside it the same looks again at once (`warm`): what lies between the two is the memory that the forward
 has pushed out of the caches, and that attention reads next anyway.
 
+`share` is that time as a part of the step: the mean over runs of the p50, with its 95% interval (Student's t).
 `overhead` compares the p50 of the time per output token (TPOT) between `all` and `nothing`: the mean over paired
-runs with its 95% interval (Student's t). A step gives each request one token, so its time is each one's time per
+runs with its interval. A step gives each request one token, so its time is each one's time per
 output token. The runs of a pair advance side by side, a step of each in turn, so both see the machine in the same
 state; and in processor time, since other work may share the cores.
 """
@@ -81,7 +82,7 @@ class Watched(Decode):
         self._checking_s = 0.0
 
     def _step(self) -> None:
-        full, self._checking_s = len(self._running) == REQUESTS, 0.0
+        full, self._checking_s = len(self._batch.running) == REQUESTS, 0.0
         started = time.thread_time()
         super()._step()
         if full:
@@ -176,15 +177,14 @@ def measure(feed_forward: int, tokens: int, pairs: int) -> dict[str, Any]:
         ways = list(WAYS)[:: 1 if pair % 2 else -1]  # in turns: who comes first may be slower
         for way, run in zip(ways, serve(model, [WAYS[way] for way in ways], tokens), strict=True):
             runs[way].append(run)
-    full = [step for run in runs["all"] for step in zip(run.steps_s, run.checks_s, strict=True)]
     return {
         "feed_forward": feed_forward,
         "weight_mb": round(model.weight_bytes / 1e6, 1),
         "tokens": tokens,
         "tpot_ms": {way: round(statistics.mean(map(tpot_s, each)) * 1e3, 4) for way, each in runs.items()},
-        "checks_us": round(statistics.median(checks for _, checks in full) * 1e6, 1),
+        "checks_us": round(statistics.median(checks for run in runs["all"] for checks in run.checks_s) * 1e6, 1),
         "checks_warm_us": round(statistics.median(warm.checks_s) * 1e6, 1),
-        "checks_percent": round(100 * statistics.median(checks / step for step, checks in full), 3),
+        "share_percent": _interval([100 * _p50(run.checks_s, run.steps_s) for run in runs["all"]]),
         "overhead_percent": _overhead(runs["all"], runs["nothing"]),
         "overhead_without_hashing_percent": _overhead(runs["no hashing"], runs["nothing"]),
     }
@@ -196,16 +196,20 @@ def tpot_s(decode: Watched) -> float:
 
 
 def _overhead(runs: list[Watched], bare: list[Watched]) -> dict[str, float]:
-    """How much longer a token takes: the mean over pairs and its 95% interval, in percent. Of a pair it is the p50 over
-    steps, each beside the other's at the same time."""
-    ratios = [100 * (_p50_ratio(run, other) - 1) for run, other in zip(runs, bare, strict=True)]
-    mean, error = statistics.mean(ratios), stats.sem(ratios)
-    low, high = stats.t.interval(0.95, len(ratios) - 1, loc=mean, scale=error)
+    """How much longer a token takes, in percent; of a pair the p50 over steps, each beside the other's of that time."""
+    pairs = zip(runs, bare, strict=True)
+    return _interval([100 * (_p50(run.steps_s, other.steps_s) - 1) for run, other in pairs])
+
+
+def _p50(parts: list[float], wholes: list[float]) -> float:
+    return statistics.median(part / whole for part, whole in zip(parts, wholes, strict=True))
+
+
+def _interval(values: list[float]) -> dict[str, float]:
+    """The mean over runs and its 95% interval."""
+    mean, error = statistics.mean(values), stats.sem(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=error)
     return {"mean": round(mean, 3), "low": round(float(low), 3), "high": round(float(high), 3)}
-
-
-def _p50_ratio(run: Watched, other: Watched) -> float:
-    return statistics.median(mine / theirs for mine, theirs in zip(run.steps_s, other.steps_s, strict=True))
 
 
 def main() -> None:
@@ -221,10 +225,22 @@ def main() -> None:
         print(json.dumps({"cores": os.cpu_count(), "rows": rows, "checks_us_max": CHECKS_US_MAX}))
         return
     _print(rows)
-    for what, value in (("the mean overhead is", "mean"), ("so is all of its interval", "high")):
-        small = [row for row in rows if row["overhead_percent"][value] < OVERHEAD_PERCENT]
-        least = f"from {small[0]['weight_mb']} MB of weights on" if small else "at none of these sizes"
-        print(f"{what} below {OVERHEAD_PERCENT}% of the TPOT {least}")
+    for what, name in (
+        ("what looks and records", "share_percent"),
+        ("the difference between paired runs", "overhead_percent"),
+    ):
+        for words, value in (("takes, as a mean,", "mean"), ("with all of its interval takes", "high")):
+            print(f"{what} {words} less than {OVERHEAD_PERCENT}% of the TPOT {_from(rows, name, value)}")
+
+
+def _from(rows: list[dict[str, Any]], name: str, value: str) -> str:
+    """The size from which on a value is small enough."""
+    least = None
+    for row in reversed(rows):
+        if row[name][value] >= OVERHEAD_PERCENT:
+            break
+        least = row
+    return f"from {least['weight_mb']} MB of weights on" if least else "at none of these sizes"
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
@@ -234,10 +250,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
             f"tpot {row['tpot_ms']['all']:8.3f} ms",
         ]
         parts.append(f"checks {row['checks_us']:6.1f} us (max {CHECKS_US_MAX}, warm {row['checks_warm_us']:.1f})")
-        parts.append(f"{row['checks_percent']:.3f}%")
-        for name in ("overhead", "overhead_without_hashing"):
+        for name in ("share", "overhead", "overhead_without_hashing"):
             value = row[f"{name}_percent"]
-            parts.append(f"{name.replace('_', ' ')} {value['mean']:+.2f}% [{value['low']:+.2f}, {value['high']:+.2f}]")
+            parts.append(f"{name.replace('_', ' ')} {value['mean']:+.3f}% [{value['low']:+.3f}, {value['high']:+.3f}]")
         print("  ".join(parts))
 
 
