@@ -39,8 +39,8 @@ from racelab.vm.home import MachineHome
 
 POLLS_AT_ONCE = 48
 POLL_INTERVAL_S = 1e-3
-"""The completion queue is looked at on every turn of the loop for a while after a post or a completion,
-then once an interval (a held write). asyncio cannot wait for less than a millisecond. It orders nothing."""
+"""The completion queue is looked at on every turn of the loop for a while after a post or a completion, as
+long as there is something that no hold wanted, and else once an interval (a held write). asyncio cannot wait for less than a millisecond. It orders nothing."""
 
 
 class Instance:
@@ -84,6 +84,8 @@ class Instance:
         self._polling = False
         self._polls_at_once = 0
         self._watched = 0
+        self._later: asyncio.TimerHandle | None = None
+        """the next look at the completion queue, if it is not due at once"""
         self._listening: asyncio.TimerHandle | None = None
         self._handlers: dict[str, Callable[..., Any]] = {
             "reset": self.reset,
@@ -163,31 +165,40 @@ class Instance:
 
         def run() -> None:
             work()
-            assert self.engine is not None
-            if self.engine.busy:
-                self._watch_completions()
-            else:
-                self._after_work()
+            self._after_work()
 
         self._loop.call_soon(run)
 
     def _after_work(self) -> None:
-        self.link.flush()
+        if self.engine is None or not self.engine.busy:
+            self.link.flush()
         self._watch_completions()
 
     def _watch_completions(self) -> None:
-        under_way = self._under_way
-        if under_way > self._watched:
+        """Look at the completion queue often once there is more that nothing holds, and at least once an interval."""
+        if self._unhindered > self._watched:
             self._polls_at_once = POLLS_AT_ONCE
-        self._watched = under_way
-        if not self._polling and under_way:
+            if self._later is not None:
+                self._later.cancel()
+                self._poll_soon()
+        self._watched = self._unhindered
+        if not self._polling and self._under_way:
             self._polling = True
-            self._loop.call_soon(self._poll)
+            self._poll_soon()
+
+    def _poll_soon(self) -> None:
+        self._later = None
+        self._loop.call_soon(self._poll)
 
     @property
     def _under_way(self) -> int:
         """What the transport has not finished: writes, and notifications of them."""
         return self.transport.outstanding + self.transport.notices.under_way
+
+    @property
+    def _unhindered(self) -> int:
+        """What of it no hold wanted, and so is about to end."""
+        return self.transport.direct_outstanding + self.transport.notices.under_way
 
     def _listen(self) -> None:
         """Ask the transport for its notifications, once an interval: it tells nobody of them by itself."""
@@ -203,15 +214,18 @@ class Instance:
             engine.on_completion(completion)
         if isinstance(engine, Prefill):
             engine.note_notices()
-        self.link.flush()
+        if not engine.busy:
+            self.link.flush()
+        self._later = None
+        self._watched = self._unhindered
         if not self._under_way:
             self._polling = False
             return
         self._polls_at_once = POLLS_AT_ONCE if completions else self._polls_at_once - 1
-        if self._polls_at_once > 0:
-            self._loop.call_soon(self._poll)
+        if self._polls_at_once > 0 and self._watched:
+            self._poll_soon()
         else:
-            self._loop.call_later(POLL_INTERVAL_S, self._poll)
+            self._later = self._loop.call_later(POLL_INTERVAL_S, self._poll)
 
     # -- commands
 

@@ -81,6 +81,7 @@ class _Batch:
     writes: tuple[Write, ...]
     engine: Any
     pending: list[int]
+    direct: bool
     code: int = 1
 
 
@@ -210,6 +211,11 @@ class Transport:
         """Writes whose batch the API has not finished."""
         return sum(len(batch.writes) for batch in self._batches)
 
+    @property
+    def direct_outstanding(self) -> int:
+        """Those of them that no hold wanted: nothing but the transport keeps them."""
+        return sum(len(batch.writes) for batch in self._batches if batch.direct)
+
     def record_sockets(self) -> None:
         """Record what the kernel or the RDMA device counted for this process, beside what was written."""
         self._path.record()
@@ -234,7 +240,7 @@ class Transport:
                 sender=self._recorder.instance,
             )
         handles = [_started_transfer(engine, segment, write) for write in writes]
-        self._batches.append(_Batch(batch, tuple(writes), engine, handles))
+        self._batches.append(_Batch(batch, tuple(writes), engine, handles, lane == "direct"))
 
     def _record_post(self, write: Write, batch: str, lane: str) -> None:
         identity = write.identity
