@@ -25,8 +25,8 @@ bench: $(VENV)/.dev          ## the numbers, as ratios measured in one run
 
 soak: soak-races soak-serving soak-matrix ## what counts in thousands; each run has to be as its scenario says
 
-soak-races: $(VENV)/.run     ## a thousand forced late writes, all reproduced; the same, all prevented
-	$(BIN)/racelab run scenarios/late-write-after-timeout.yaml --policy eager --policy ledger --runs 1000
+soak-races: $(VENV)/.run     ## five races a thousand times each, all reproduced; the same under the ledger, none; goes on where it was
+	$(BIN)/python -m racelab.campaign.soak
 
 soak-serving: $(VENV)/.run   ## 10,027 requests of mixed serving (shared prefixes, aborts, evictions), and 1,000 clean runs
 	$(BIN)/racelab run scenarios/prefix-sharing-eviction.yaml --runs 271

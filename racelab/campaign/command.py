@@ -14,6 +14,7 @@ from rich.console import Console
 from racelab import documents, scenario
 from racelab.assembly import Workbench, open_workbench
 from racelab.campaign import dilemma
+from racelab.campaign.budget import budget
 from racelab.campaign.controls import CONTROLS
 from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders
 from racelab.errors import UsageError
@@ -81,15 +82,20 @@ def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     folder = new_folder(asked.results, "dilemma")
     with _progress(asked, folder, len(policies)) as (bench, note):
         matrix, rows = dilemma.compare(bench, played, policies, asked.seed, note)
+        found = [budget(bench, played, row.policy, row.history, asked.seed) for row in rows]
+    budgets = [each for each in found if each is not None]
     picture = figure(rows)
     folder.text("dilemma.svg", picture)
     folder.text("matrix.html", page(matrix, "No policy without evidence keeps everything", specs=True, picture=picture))
-    answer = _kept(folder, to_json(matrix) | {"costs": {row.policy: row.cost for row in rows}})
+    costs = {row.policy: row.cost for row in rows}
+    answer = _kept(folder, to_json(matrix) | {"costs": costs, "budgets": msgspec.to_builtins(budgets)})
     if not quiet:
         console = Console()
         console.print(table(matrix, console.width, specs=True))
         for row in rows:
             console.print(f"{row.policy} keeps back at rest: {row.cost}")
+        for each in budgets:
+            console.print(f"fault budget of {each.in_words}", soft_wrap=True)
         console.print(f"picture  {folder.path / 'dilemma.svg'}", soft_wrap=True)
     return answer, matrix.exit_code
 

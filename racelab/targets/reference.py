@@ -40,7 +40,8 @@ from racelab.vm.home import MachineHome
 POLLS_AT_ONCE = 48
 POLL_INTERVAL_S = 1e-3
 """The completion queue is looked at on every turn of the loop for a while after a post or a completion, as
-long as there is something that no hold wanted, and else once an interval (a held write). asyncio cannot wait for less than a millisecond. It orders nothing."""
+long as there is something that no hold wanted, and else once an interval (a held write). asyncio cannot wait for
+less than a millisecond. It orders nothing."""
 
 
 class Instance:
