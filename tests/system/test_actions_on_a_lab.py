@@ -238,6 +238,26 @@ CASES = {
         transfer="pull",
         explained=False,
     ),
+    "reads that are reordered, reset and failed": Case(
+        """
+- hold: {id: h, read: {request: r1}, count: 4}
+- submit: r1
+- await: {event: held, hold: h}
+- release: {hold: h, order: reversed}
+- await: {event: finished, request: r1}
+- hold: {id: t, read: {request: r2, layer: 0}}
+- submit: r2
+- await: {event: held, hold: t}
+- reset: t
+- await: {event: failed, request: r2}
+- hold: {id: f, read: {request: r3, layer: 1}, action: fail}
+- submit: r3
+- await: {event: failed, request: r3}
+""",
+        {"h": "reorder", "t": "reset", "f": "drop"},
+        transfer="pull",
+        explained=False,
+    ),
     "a part of each page": Case(
         """
 - hold: {id: h, write: {request: r1, bytes: [40000, 40001]}, count: 2}
