@@ -7,7 +7,7 @@ EXTRA ?= cpu
 BIN := $(VENV)/bin
 COUNTEREXAMPLE := scenarios/counterexamples/late-write-after-timeout.txt
 
-.PHONY: run test lint bench soak soak-races soak-serving soak-matrix setup clean
+.PHONY: run test lint bench soak soak-races soak-serving soak-matrix soak-model setup clean
 
 run: $(VENV)/.run            ## reproduce a counterexample, and show that the ledger prevents it
 	$(BIN)/racelab run $(COUNTEREXAMPLE) --policy eager --policy ledger
@@ -23,7 +23,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev          ## the numbers, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
-soak: soak-races soak-serving soak-matrix ## what counts in thousands; each run has to be as its scenario says
+soak: soak-races soak-serving soak-matrix soak-model ## what counts in thousands; each run has to be as its scenario says
 
 soak-races: $(VENV)/.run     ## five races a thousand times each, all reproduced; the same under the ledger, none; goes on where it was
 	$(BIN)/python -m racelab.campaign.soak
@@ -34,6 +34,9 @@ soak-serving: $(VENV)/.run   ## 10,027 requests of mixed serving (shared prefixe
 
 soak-matrix: $(VENV)/.run    ## every scenario under every policy and without each guard, as each scenario says
 	$(BIN)/racelab matrix
+
+soak-model: $(VENV)/.dev     ## the counterexample of every guard of the model, on real processes, and with the guard back
+	RACELAB_SOAK=1 $(BIN)/python -m pytest tests/system/test_pd_ledger.py
 
 setup: $(VENV)/.dev
 

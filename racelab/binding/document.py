@@ -37,6 +37,13 @@ Meaning = Literal[
     "finish",
     "expire",
     "restart",
+    "admit",
+    "accept",
+    "refer",
+    "lapse",
+    "expire-source",
+    "give-up-offer",
+    "land-slot",
     "silent",
 ]
 """What a model's action is in words of a schedule:
@@ -57,6 +64,13 @@ Meaning = Literal[
     compute   the queued forward of a chunk runs on prefill
     fill      the queued zeros of the request's pages are written on decode
     register  the queued registration of the request's transfer is made on decode
+    admit     decode takes the request's page, where `submit` is a step of its own: in labs that pull or have a router
+    accept    prefill takes the request's source pages
+    refer     the client gets the reference to them, and can pull
+    lapse     the lease of the source pages ends
+    expire-source  their drain runs out
+    give-up-offer  prefill gives up waiting for decode's pages
+    land-slot the write of the request's metadata lands in `slot`
     restart   prefill dies, and another takes its place (`instance` for another process)
     silent    nothing that can be seen from outside
 """
@@ -69,7 +83,8 @@ ANY_TEMPORAL = "temporal"
 DEADLOCK = "deadlock"
 
 _ACTION_KEYS = (
-    *("also", "means", "not-expressible", "message", "instance", "request", "attempt", "chunk", "rank", "shows"),
+    *("also", "means", "not-expressible", "message", "instance", "request", "attempt", "chunk", "rank", "slot"),
+    *("reference-of", "shows"),
     *("changes", "when"),
 )
 INSTANCES = ("prefill", "decode")
@@ -101,9 +116,9 @@ class Property(msgspec.Struct, frozen=True, kw_only=True):
 class Rule:
     """One action of the model.
 
-    `request`, `attempt`, `chunk` and `rank` are alternatives: the first that has a value in the step counts.
-    `message` is the type of the message that it is about, `instance` the process that restarts. Of `shows` each
-    event is awaited where its expression is a set with something in it.
+    `request`, `attempt`, `chunk`, `rank`, `slot` and `reference_of` (whose reference is presented) are alternatives:
+    the first that has a value in the step counts. `message` is the type of the message that it is about, `instance`
+    the process that restarts. Of `shows` each event is awaited where its expression is a set with something in it.
     `changes` and `when` recognise the action by its effect where nothing names it.
     """
 
@@ -117,6 +132,8 @@ class Rule:
     attempt: tuple[Expression, ...]
     chunk: tuple[Expression, ...]
     rank: tuple[Expression, ...]
+    slot: tuple[Expression, ...]
+    reference_of: tuple[Expression, ...]
     shows: tuple[tuple[str, Expression], ...]
     changes: tuple[tuple[Expression, Change], ...]
     when: tuple[tuple[Expression, tuple[str, ...]], ...]
@@ -261,6 +278,8 @@ class _Builder:
             attempt=self.expressions(value, "attempt", *place),
             chunk=self.expressions(value, "chunk", *place),
             rank=self.expressions(value, "rank", *place),
+            slot=self.expressions(value, "slot", *place),
+            reference_of=self.expressions(value, "reference-of", *place),
             shows=self.shows(value, *place),
             changes=self.changes(value, *place),
             when=self.when(value, *place),

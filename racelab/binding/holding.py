@@ -30,6 +30,7 @@ class Holding:
             *(self._work("decode", "zero-fill", fill, None) for _ in range(fill is not None and fill.held)),
             *(self._work("decode", "register", register, None) for _ in range(register is not None and register.held)),
             *(self._work("prefill", "forward", span, span.chunk) for span in forwards),
+            *(self._of_slot(span) for of, span in course.slots.items() if of == attempt and span.held),
             *(self._of_write(span) for span in writes),
             *(self._late(kind, span) for kind, span in (*notes, *others) if span.held),
             *(self._twice(kind, span) for kind, span in (*notes, *others) if span.copied),
@@ -39,8 +40,14 @@ class Holding:
         """The attempt's number where the schedule needs it."""
         return attempt.number if self.course.attempts(attempt.request) > 1 else None
 
+    def _of_slot(self, span: Span) -> Step:
+        attempt = span.attempt
+        match = WriteMatch(request=attempt.request, attempt=self.number(attempt), slot=span.chunk)
+        return Hold(id=slot_hold(span), write=match)
+
     def _of_write(self, span: Span) -> Step:
         match = WriteMatch(
+            op="read" if self.course.pulls else None,
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, NOTIFICATION),
@@ -94,6 +101,11 @@ def write_hold(span: Span) -> str:
     return f"{span.attempt}-write" + _of_part(span)
 
 
+def slot_hold(span: Span) -> str:
+    """The name of the hold of an attempt's metadata."""
+    return f"{span.attempt}-metadata"
+
+
 def message_hold(kind: str, span: Span) -> str:
     """The name of the hold of a message."""
     return f"{span.attempt}-{kind}" + _of_part(span)
@@ -113,4 +125,4 @@ def _of_part(span: Span) -> str:
     return (f"-{span.chunk}" if span.chunk else "") + (f"-rank-{span.rank}" if span.rank else "")
 
 
-__all__ = ["Holding", "copy_hold", "message_hold", "work_hold", "write_hold"]
+__all__ = ["Holding", "copy_hold", "message_hold", "slot_hold", "work_hold", "write_hold"]

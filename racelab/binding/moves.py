@@ -104,6 +104,16 @@ class Course:
     """queued forwards of chunks, where the model has them"""
     fills: dict[Attempt, Span] = field(default_factory=dict)
     """queued zeros of an attempt's pages, where the model has them"""
+    slots: dict[Attempt, Span] = field(default_factory=dict)
+    """writes of an attempt's metadata, where the model has slots; `chunk` is the slot"""
+    pulls: bool = False
+    """decode reads the pages itself"""
+    routed: bool = False
+    """a router takes requests to both sides"""
+    apart: bool = False
+    """a request is submitted in one step, and admitted by decode in another"""
+    rooms: dict[str, str] = field(default_factory=dict)
+    """the transfer ids of requests"""
     registrations: dict[Attempt, Span] = field(default_factory=dict)
     """queued registrations of an attempt's transfer, where the model has them"""
     pages: dict[Attempt, frozenset[Value]] = field(default_factory=dict)
@@ -131,8 +141,16 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
         BindingError: a step's request is not to be found, or a landing has no write, and so on.
     """
     stated = setting.of(trace, binding.setting)
-    found = Course(steps, ranks=stated.lab.get("ranks", 1))
-    tracker = _Tracker(trace, binding, found, stated.has)
+    found = Course(
+        steps,
+        ranks=stated.lab.get("ranks", 1),
+        pulls="pull" in stated.has,
+        routed="router" in stated.has,
+        apart=bool({"pull", "router"} & stated.has),
+        rooms=stated.rooms,
+    )
+    has = stated.has | ({"slots"} if "metadata_slots" in stated.lab else set())
+    tracker = _Tracker(trace, binding, found, has)
     for step in steps:
         if step.rule.not_expressible:
             raise tracker.error(step, f"cannot be a schedule step: {step.rule.not_expressible}")
@@ -147,13 +165,17 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
 
 def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
     """Say of every span whether it has to be held so that the schedule's order is the trace's."""
-    for span in found.messages.values():
-        span.held = (span.lost and not span.copied) or bool(_before_first(span, found.moves))
+    for (_, kind), span in found.messages.items():
+        before = _before_first(span, found.moves)
+        late = _interrupted(before, span) if kind == "claim" else bool(before)
+        span.held = (span.lost and not span.copied) or late
+    for span in found.slots.values():
+        span.held = _interrupted(_meanwhile(span, found.moves), span)
     posted = {move.part[:2] for move in found.moves if move.means == "post"}
     unasked = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.held}
     answered = {span.attempt for span in found.notes.values() if span.end is not None}
     for key, span in found.writes.items():
-        asked = key[:2] in posted or not posted or span.attempt not in unasked | answered
+        asked = key[:2] in posted or (not posted and not found.routed) or span.attempt not in unasked | answered
         told = span.lost or span.early is not None or span.failed is not None
         span.held = told or (asked and _interrupted(_meanwhile(span, found.moves), span))
     for span in found.notes.values():
@@ -184,7 +206,12 @@ def _interrupted(meanwhile: list[Move], span: Span) -> bool:
 def _is_progress(move: Move) -> bool:
     """Whether it is what an attempt does by itself until its bytes are there."""
     other = move.means == "deliver" and move.step.rule.message != NOTIFICATION
-    return other or move.means in ("submit", "post", "land", "complete", "vanish", "compute", "fill")
+    return other or move.means in _PROGRESS
+
+
+_PROGRESS = (
+    *("submit", "admit", "accept", "refer", "post", "land", "land-slot", "complete", "vanish", "compute", "fill"),
+)
 
 
 _OF_WRITES = ("land", "fail", "complete", "vanish")
@@ -217,14 +244,21 @@ class _Tracker:
         move = Move(len(self.found.moves), means, attempt, chunk, step, rank)
         self.found.moves.append(move)
         if means == "submit":
+            self.found.pages[attempt], self.found.found[attempt] = frozenset(), 0
+        if means == ("admit" if self.found.apart else "submit"):
             self.found.pages[attempt] = self.taken(step)
             self.found.found[attempt] = self.from_cache(step)
         self.follow(move)
 
     def follow(self, move: Move) -> None:
         """Begin and end the writes, messages and local work that the move is about."""
-        if move.means == "submit":
-            self.submit(move)
+        if move.means == "accept" and self.found.pulls:  # then it ends up at decode with a claim, if nothing stops it
+            self.found.messages[move.attempt, "claim"] = Span(move.attempt, 0, move)
+        if move.means == ("admit" if self.found.apart else "submit"):
+            self.admit(move)
+        elif move.means == "land-slot" and move.attempt in self.found.slots:
+            self.found.slots[move.attempt].end = move
+            self.found.slots[move.attempt].chunk = self.number(move.step, move.step.rule.slot, "slot", 0)
         elif move.means in _OF_WRITES:
             self.of_write(move, self.found.writes.get(move.part))
         elif move.means == "compute" and (move.attempt, move.chunk) in self.found.forwards:
@@ -236,9 +270,15 @@ class _Tracker:
         elif move.means in ("deliver", "lose", "copy"):
             self.arrive(move, self.message(move.step, move.part))
 
-    def submit(self, move: Move) -> None:
-        """What begins with an attempt."""
+    def admit(self, move: Move) -> None:
+        """What decode begins for an attempt. What it reads it reads as soon as its claim is honoured and it has pages:
+        if nobody else does anything until then, at once."""
         attempt = move.attempt
+        since = [one for one in self.found.moves if one.attempt == attempt and one.step.rule.message == "claimed"]
+        if since and all(one.attempt == attempt for one in self.found.moves[since[-1].at :]):
+            move = since[-1]
+        if "slots" in self.has:
+            self.found.slots[attempt] = Span(attempt, 0, move)
         for chunk in range(self.found.size(attempt)):
             for rank in range(self.found.ranks):
                 self.found.writes[Part(attempt, chunk, rank)] = Span(attempt, chunk, move, rank=rank)
@@ -254,6 +294,8 @@ class _Tracker:
         if write is None:
             return
         if move.means == "complete":
+            if self.found.pulls and write.end is not None and not write.lost:
+                write.end = move  # whoever reads learns of it here
             if write.end is not None or write.early is not None:
                 return
             write.early = move
@@ -261,7 +303,7 @@ class _Tracker:
             write.failed, write.lost = move, True
         else:
             write.end, write.lost = move, move.means == "vanish"
-        if move.means != "vanish":
+        if move.means != "vanish" and not self.found.pulls:
             self.found.notes.setdefault(move.part, Span(move.attempt, move.chunk, move, rank=move.rank))
 
     def arrive(self, move: Move, span: Span | None) -> None:
@@ -295,7 +337,10 @@ class _Tracker:
                 continue
             attempt = Attempt(word(record["request"]), int(str(record["attempt"])))
             if attempt in self.found.pages:
-                span = Span(attempt, 0, self.found.moves[-1], sent=step.number)
+                begin = self.found.moves[-1]
+                if self.found.apart and word(record["type"]) == "reserve":  # decode has pages as soon as it can
+                    begin = next(move for move in self.found.moves if move.attempt == attempt)
+                span = Span(attempt, 0, begin, sent=step.number)
                 self.found.messages.setdefault((attempt, word(record["type"])), span)
 
     def owner(self, step: Named, means: Meaning, newest: Attempt, chunk: int, rank: int) -> Attempt:

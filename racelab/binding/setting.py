@@ -14,7 +14,7 @@ from racelab import documents
 from racelab.binding.expression import Expression, Scene, Undefined, parse, word
 from racelab.scenario import Lab
 from racelab.traces.trace import Trace
-from racelab.traces.values import Value
+from racelab.traces.values import Function, Value
 
 FINALITY = "finality-ms"
 """The one key of `set` that is the scenario's own and not its lab's."""
@@ -31,13 +31,15 @@ class LabRule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """`guard` is the set of guards that are off; `duties` are those that make an engine act and refuse no step;
-    `has` is the set of parts that the checked system has; `numbers` are keys of the lab and where their value is."""
+    `has` is the set of parts that the checked system has; `numbers` are keys of the lab and where their value is, 0
+    for none; `rooms` is a function from requests to the transfer ids that their clients give them."""
 
     guard: str = "0"
     duties: list[str] = []
     has: str = "0"
     lab: list[LabRule] = []
     numbers: dict[str, str] = {}
+    rooms: str = "0"
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,18 @@ class Setting:
     has: frozenset[str] = frozenset()
     lab: dict[str, Any] = field(default_factory=dict)
     finality_ms: int | None = None
+    rooms: dict[str, str] = field(default_factory=dict)
 
 
 def check(document: documents.Document, stated: Stated) -> None:
     """Report what cannot be read in it."""
-    for text in (stated.guard, stated.has, *(rule.where for rule in stated.lab), *stated.numbers.values()):
+    for text in (
+        stated.guard,
+        stated.has,
+        stated.rooms,
+        *(rule.where for rule in stated.lab),
+        *stated.numbers.values(),
+    ):
         if isinstance(_parsed(text), str):
             document.problem(f"{text}: {_parsed(text)}", "setting")
     known = [one.encode_name for one in msgspec.structs.fields(Lab)] + [FINALITY]
@@ -78,11 +87,13 @@ def of(trace: Trace, stated: Stated) -> Setting:
             chosen |= rule.set
     for key, text in stated.numbers.items():
         number = _value(text, scene)
-        if type(number) is int:
+        if type(number) is int and number > 0:
             chosen[key] = number
     finality_ms = chosen.pop(FINALITY, None)
     lab = {key.replace("-", "_"): value for key, value in chosen.items()}
-    return Setting(guard, guard in stated.duties, _words(stated.has, scene) or frozenset(), lab, finality_ms)
+    told = _value(stated.rooms, scene)
+    rooms = {word(name): room for name, room in told.items() if type(room) is str} if isinstance(told, Function) else {}
+    return Setting(guard, guard in stated.duties, _words(stated.has, scene) or frozenset(), lab, finality_ms, rooms)
 
 
 def _parsed(text: str) -> Expression | str:

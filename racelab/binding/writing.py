@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from racelab import scenario
 from racelab.binding import pages, setting
 from racelab.binding.document import NOTIFICATION, Binding
 from racelab.binding.expression import Scene, Undefined, word
-from racelab.binding.holding import Holding, copy_hold, message_hold, work_hold, write_hold
+from racelab.binding.holding import Holding, copy_hold, message_hold, slot_hold, work_hold, write_hold
 from racelab.binding.moves import Attempt, Course, Move, Part, Span
 from racelab.binding.naming import Named
 from racelab.binding.timing import Timeline, TooEarly
@@ -57,11 +59,14 @@ class Writer:
         self.binding = binding
         self.course = course
         self.pages = held_pages
-        self.lab = scenario.Lab(decode_pages=held_pages.pool, request_timeout_ms=TIMEOUT_MS)
+        self.setting = setting.of(trace, binding.setting)
+        lab = scenario.Lab(decode_pages=held_pages.pool, request_timeout_ms=TIMEOUT_MS)
+        timers = ("lease_ms", "drain_timeout_ms", "bootstrap_timeout_ms")
+        stated = {key: value for key, value in self.setting.lab.items() if key in timers}
+        self.lab = msgspec.structs.replace(lab, **stated)
         self.patience = patience
         self.holding = Holding(course, self.lab.layers)
         self.posts_apart = any("post" in rule.means and "submit" not in rule.means for rule in binding.rules)
-        self.setting = setting.of(trace, binding.setting)
         self.timeline = Timeline(course, TIMEOUT_MS, self.lab.drain_timeout_ms, patience)
         self.steps: list[Step] = []
         self.ended: set[Attempt] = set()
@@ -94,6 +99,20 @@ class Writer:
         match move.means:
             case "submit":
                 self.submit(move)
+            case "admit":
+                self.admit(move)
+            case "accept" | "refer":
+                self.wait({"accept": "accepted", "refer": "referenced"}[move.means], attempt)
+            case "lapse":
+                self.steps.append(scenario.Advance(ms=self.lab.lease_ms))
+                self.wait("lease-expired", attempt)
+            case "expire-source":
+                self.steps.append(scenario.Advance(ms=self.lab.drain_timeout_ms))
+            case "give-up-offer":
+                self.steps.append(scenario.Advance(ms=self.lab.bootstrap_timeout_ms))
+                self.wait("attempt-ended", attempt)
+            case "land-slot":
+                self.land_in_slot(move)
             case "post":
                 if self.posts_apart:
                     self.post(move)
@@ -139,8 +158,21 @@ class Writer:
         if gap_ms:
             self.steps.append(scenario.Advance(ms=gap_ms))
         self.steps += self.holding.armed(attempt)
-        self.steps.append(Submit(request=attempt.request))
-        if self.course.size(attempt):
+        presented = move.step.first(move.step.rule.reference_of)
+        of = next(map(word, presented)) if isinstance(presented, frozenset | tuple) and presented else None
+        room = self.course.rooms.get(attempt.request)
+        self.steps.append(Submit(request=attempt.request, reference_of=of, transfer_id=room))
+        if not self.course.apart:
+            self.admit(move)
+
+    def admit(self, move: Move) -> None:
+        """Decode has pages for an attempt."""
+        attempt = move.attempt
+        if self.course.pulls:
+            self.wait("posted", attempt)  # its first read
+        if self.course.apart or attempt.request in self.course.rooms:
+            self.wait("admitted", attempt)
+        elif self.course.size(attempt):
             self.wait("page-private", attempt)
         fill = self.course.fills.get(attempt)
         if fill is not None and fill.held:
@@ -179,11 +211,17 @@ class Writer:
             span = self.course.writes[Part(move.attempt, move.chunk, rank)]
             if span.held:
                 self.steps.append(Await(event="held", hold=write_hold(span)))
+        metadata = self.course.slots.get(move.attempt)
+        if metadata is not None and metadata.held:
+            self.steps.append(Await(event="held", hold=slot_hold(metadata)))
 
     def of_write(self, move: Move) -> None:
         """A write lands, or is said to have landed, or to have failed; or it is lost after that."""
         write, note = self.course.writes[move.part], self.course.notes.get(move.part)
         if move.means == "complete":
+            if self.course.pulls and write.end is move:
+                self.release(write)
+                return
             if write.early is not move:
                 return
             self.wait("completed", move.attempt)  # its transport's word, while it is held
@@ -195,13 +233,28 @@ class Writer:
             if write.failed is None and write.early is None:  # its sender has died
                 self.steps.append(Drop(hold=write_hold(write)))
             return
-        elif write.held:
-            self.steps.append(Release(hold=write_hold(write)))
-            self.steps.append(Await(event="landed", hold=write_hold(write), count=self.lab.layers))
-        else:
-            self.wait("completed", move.attempt)
+        elif write.end is move:
+            self.release(write)
         if note is not None and note.held and note.begin is move:
             self.steps.append(Await(event="held", hold=message_hold(NOTIFICATION, note)))
+
+    def release(self, write: Span) -> None:
+        """A write lands now, or a read's bytes do."""
+        if not write.held:
+            self.wait("completed", write.attempt)
+            return
+        self.steps.append(Release(hold=write_hold(write)))
+        if self.course.pulls:
+            self.wait("completed", write.attempt)
+        else:
+            self.steps.append(Await(event="landed", hold=write_hold(write), count=self.lab.layers))
+
+    def land_in_slot(self, move: Move) -> None:
+        """The first token of an attempt arrives in its slot."""
+        span = self.course.slots.get(move.attempt)
+        if span is not None and span.held:
+            self.steps.append(Release(hold=slot_hold(span)))
+            self.steps.append(Await(event="landed", hold=slot_hold(span)))
 
     def restart(self, move: Move) -> None:
         """A process dies, with what was under way to it, and another takes its place."""
@@ -256,6 +309,17 @@ class Writer:
         elif span.copied or span.held:
             hold = copy_hold(kind, span) if span.copied else message_hold(kind, span)
             self.end_of(hold, lost=span.lost)
+        if move.means == "deliver":
+            self.await_posted(move, kind)
+
+    def await_posted(self, move: Move, kind: str) -> None:
+        """After a message that has an engine post by itself; where the model has a step for it, it is awaited there."""
+        posts = any(other.means == "post" for other in self.course.moves)
+        spans = [span for span in self.course.writes.values() if span.attempt == move.attempt and span.held]
+        if (kind == "reserve" and not posts) or kind == "claimed":
+            self.steps += [
+                Await(event="held", hold=write_hold(span)) for span in spans if kind == "reserve" or span.begin is move
+            ]
 
     def end_of(self, hold: str, *, lost: bool) -> None:
         """What is held goes on, or is lost."""
@@ -279,6 +343,8 @@ class Writer:
         shown = self.shown(move)
         if shown is None and self.is_last_chunk(move) and move.attempt not in self.ended:
             shown = ["committed"]
+        if move.attempt in self.course.slots and "committed" in (shown or []):
+            self.wait("slot-read", move.attempt)
         live = self.live(move)  # an engine without the guard applies it to whichever attempt is live
         for event in shown or []:
             self.wait(event, live)

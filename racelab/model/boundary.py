@@ -121,9 +121,21 @@ def _about(event: Event) -> tuple[int | None, bool]:
     return data.get("chunk"), data.get("status", "ok") == "ok" and data.get("clean", True)
 
 
+def _received(event: Event) -> tuple[Any, ...]:
+    rank = (event.data.get("rank") or 0,) if event.data["type"] == "written" else ()
+    return event.data["type"], *_about(event), *rank
+
+
 def _sent(event: Event) -> tuple[Any, ...]:
     what = (event.data["type"], event.data["to"])
-    return (*what, *_about(event)) if event.data["type"] in ("written", "abort-ack") else what
+    if event.data["type"] not in _TELLING:
+        return what
+    rank = (event.data.get("rank") or 0,) if event.data["type"] == "written" else ()
+    return *what, *_about(event), *rank
+
+
+_TELLING = ("written", "abort-ack", "claimed", "release-source")
+"""Messages that tell of success, or of none."""
 
 
 DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
@@ -143,7 +155,7 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "grant-closed": lambda event: (event.data["evidence"],),
     "refused": lambda event: (event.data["guard"], event.data["refuses"]),
     "sent": _sent,
-    "received": lambda event: (event.data["type"], *_about(event)),
+    "received": _received,
     "ignored": lambda event: (event.data["type"],),
     "committed": _read_pages,
     "read": _read_pages,

@@ -13,7 +13,7 @@ from racelab.evidence.history import History
 from racelab.model.replay import Replay
 from racelab.model.spec.actions import Action
 from racelab.model.spec.invariants import INVARIANTS
-from racelab.model.spec.state import DECODE, GUARDS, Config, Message, Side, State, Write, initial
+from racelab.model.spec.state import DECODE, GUARDS, ROUTER, Config, Message, Side, State, Write, initial
 from racelab.traces.trace import Action as TraceAction
 from racelab.traces.trace import Step, Trace
 from racelab.traces.values import Function, ModelValue, Value
@@ -96,6 +96,9 @@ def _setting(config: Config) -> dict[str, Any]:
         "has": config.parts,
         "tooLong": too_long,
         "ranks": config.ranks,
+        "slots": config.slots,
+        "pinned": config.prefill_pages if config.pulls else 0,
+        "room": {request: shape.room for request, shape in config.shapes.items()},
     }
 
 
@@ -103,48 +106,59 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
     """What PdLedger.tla's variable `act` says of the action, taken from `state`."""
     act = {**_NOTHING, "name": action.name}
     match action.name, action.args:
-        case "Submit", (request,):
+        case "Present", (request, of):
             attempts = state.attempts[config.place[request]]
-            return act | {"request": request, "attempt": len(attempts) + 1}
+            return act | {"request": request, "attempt": len(attempts) + 1, "taken": frozenset({of})}
+        case (("Submit" | "Request"), (request,)):
+            attempts = state.attempts[config.place[request]]
+            asked = "Request" if ROUTER in config.parts else action.name
+            return act | {"name": asked, "request": request, "attempt": len(attempts) + 1}
         case "Admit", (request, number):
             attempt = state.attempts[config.place[request]][number - 1]
             hits = len(attempt.tickets)
             taken = frozenset(state.decode.free[: config.shapes[request].pages - hits])
-            return act | {"request": request, "attempt": number, "taken": taken, "found": hits}
+            begun = "Begin" if config.pulls or ROUTER in config.parts else "Admit"
+            return act | {"name": begun, "request": request, "attempt": number, "taken": taken, "found": hits}
         case (("Receive" | "ReceiveCopy" | "Lose"), (message,)):
             part = 0 if message.chunk is None else _part(config, state, message.request, message.attempt, message.chunk)
             about = {"request": message.request, "attempt": message.attempt, "part": part, "rank": message.rank}
             news = "failure" if message.type == "written" and not message.ok else message.type
             return act | about | {"name": f"{action.name}-{news}"}
-        case (("Land" | "Vanish"), (write,)):
+        case (("Land" | "LandSlot" | "Vanish"), (write,)):
             chunk = write.nth // config.chunk_pages
             part = _part(config, state, write.request, write.attempt, chunk)
-            name = "LandPart" if action.name == "Land" and not _is_first(config, state, write) else action.name
+            part_only = action.name == "Land" and not _is_first(config, state, write)
+            slot = action.name == "Vanish" and write.layer == config.layers
+            name = "LandPart" if part_only else "VanishSlot" if slot else action.name
             return act | {
                 "name": name,
                 "request": write.request,
                 "attempt": write.attempt,
                 "part": part,
-                "rank": write.layer % config.ranks,
+                "rank": config.rank_of(write.layer),
                 "page": write.page,
             }
-        case "Complete", (request, number, writes, ok):
+        case (("Complete" | "CompleteRead"), (request, number, writes, ok)):
             nth, layer = min(writes)
-            part, rank = _part(config, state, request, number, nth // config.chunk_pages), layer % config.ranks
-            told = "Complete" if ok else "Fail"
+            part, rank = _part(config, state, request, number, nth // config.chunk_pages), config.rank_of(layer)
+            told = ("Complete" if ok else "Fail") + ("Slot" if layer == config.layers else "")
             return act | {"name": told, "request": request, "attempt": number, "part": part, "rank": rank}
         case (("Post" | "Compute"), (request, number, chunk)):
             part = _part(config, state, request, number, chunk)
             return act | {"request": request, "attempt": number, "part": part}
         case "Expire", (where, page):
             held = (state.decode if where == DECODE else state.prefill).pages[page]
-            expire = "Expire" if where == DECODE else "ExpireSource"
+            expire = "Expire" if where == DECODE else "ExpirePinned" if config.pulls else "ExpireSource"
             return act | {"name": expire, "request": held.request, "attempt": held.attempt, "page": page}
         case "Restart", ():
             return act | {"attempt": 1}
         case "Evict", (page,):
             held = state.decode.pages[page]
             return act | {"request": held.request, "attempt": held.attempt, "page": page}
+        case "Accept", (request, number):
+            return act | {"name": "Pin" if config.pulls else "Accept", "request": request, "attempt": number}
+        case (("TimeOutAway" | "AbortAway"), (request, number)):
+            return act | {"name": action.name.removesuffix("Away"), "request": request, "attempt": number}
         case _, (request, number):
             return act | {"request": request, "attempt": number}
     raise TypeError(f"{action} has no name in {MODULE}")
@@ -152,17 +166,26 @@ def _act(config: Config, state: State, action: Action) -> dict[str, Any]:
 
 def _part(config: Config, state: State, request: str, attempt: int, chunk: int) -> int:
     """The chunk's number among those that prefill writes."""
-    return max(0, chunk - state.jobs[config.place[request]][attempt - 1].first // config.chunk_pages)
+    return max(0, chunk - _first(config, state, request, attempt) // config.chunk_pages)
+
+
+def _first(config: Config, state: State, request: str, attempt: int) -> int:
+    """The place of the first page that is transferred."""
+    place = config.place[request]
+    return state.attempts[place][attempt - 1].hits if config.pulls else state.jobs[place][attempt - 1].first
 
 
 def _is_first(config: Config, state: State, write: Write) -> bool:
     """Whether no other write of the same rank's part of a chunk has landed."""
     chunk, rank = write.nth // config.chunk_pages, write.layer % config.ranks
-    first = state.jobs[config.place[write.request]][write.attempt - 1].first
+    first = _first(config, state, write.request, write.attempt)
     flying = [
         other
         for other in state.wire
-        if other[:2] == write[:2] and other.nth // config.chunk_pages == chunk and other.layer % config.ranks == rank
+        if other[:2] == write[:2]
+        and other.nth // config.chunk_pages == chunk
+        and config.rank_of(other.layer) == rank
+        and other.layer < config.layers
     ]
     layers = len(range(rank, config.layers, config.ranks))
     return len(flying) == len(config.posted(write.request, chunk, first)) * layers
@@ -199,6 +222,9 @@ def _side(side: Side) -> Value:
             "grants": _value(side.grants),
             "content": Function(content),
             "epoch": side.epoch,
+            "rooms": _value(side.rooms),
+            "slots": _value(side.slots),
+            "spare": side.spare,
         }
     )
 
@@ -215,6 +241,8 @@ def _value(value: Any) -> Value:
         return ModelValue("Nobody")
     if isinstance(value, frozenset):
         return frozenset(map(_value, value))
+    if isinstance(value, dict):
+        return Function({name: _value(item) for name, item in value.items()})
     fields = getattr(value, "_fields", None)
     if fields is not None:
         return Function({_NAMES.get(name, name): _value(item) for name, item in zip(fields, value, strict=True)})

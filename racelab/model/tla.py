@@ -48,6 +48,7 @@ def module(name: str, config: Config, body: str = "") -> str:
             f"EXTENDS {MODEL}, TLC",
             f"NeedsHere == {by_request({request: shape.pages for request, shape in shapes.items()})}",
             f"GrantedHere == {by_request({request: shape.granted for request, shape in shapes.items()})}",
+            f"RoomHere == {by_request({request: shape.room for request, shape in shapes.items()})}",
             f"KeysHere == {by_request({request: shape.keys for request, shape in shapes.items()})}",
             body,
             "====",
@@ -66,13 +67,14 @@ def configuration(config: Config, *lines: str, specification: str = "Spec", view
         "Layers": config.layers,
         "Ranks": config.ranks,
         "ChunkPages": config.chunk_pages,
+        "Slots": config.slots,
         "TooLong": text({request for request, shape in config.shapes.items() if shape.too_long}),
         "Without": text(set(GUARDS) - config.guards),
         "May": text(config.faults),
         "Has": text(config.parts),
         "Nobody": "Nobody",
     }
-    named = [f"  {shape} <- {shape}Here" for shape in ("Needs", "Granted", "Keys")]
+    named = [f"  {shape} <- {shape}Here" for shape in ("Needs", "Granted", "Keys", "Room")]
     head = [f"SPECIFICATION {specification}"] + ([f"VIEW {view}"] if view else [])
     return "\n".join(
         [*head, "CONSTANTS", *(f"  {name} = {value}" for name, value in constants.items()), *named, *lines, ""]

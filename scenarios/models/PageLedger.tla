@@ -34,7 +34,8 @@ NewPool(count) ==
    free |-> [i \in 1..count |-> i - 1],
    grants |-> {},
    content |-> [p \in 0..(count - 1) |-> [l \in LayerSet |-> Nobody]],
-   epoch |-> 0]
+   epoch |-> 0,
+   rooms |-> {}, slots |-> <<>>, spare |-> <<>>]
 
 RECURSIVE Take(_, _, _, _)      \* the top `count` pages, each under a fresh generation
 Take(got, count, r, a) ==

@@ -60,31 +60,53 @@ Unjoin(r, a) ==     \* what was evicted drains, so there is no room after all
   /\ UNCHANGED <<prefill, jobs, cache, queue, waiting, wire, net>>
 
 -----------------------------------------------------------------------------
+CanSubmit(r) ==
+  /\ Len(attempts[r]) < AttemptsMax
+  /\ Len(attempts[r]) > 0 => attempts[r][Len(attempts[r])].ended # Nobody
+
+(* Whoever comes with a transfer id that is in use takes it over, unless   *)
+(* the guard has it fail.                                                  *)
 Submit(r) ==
-  LET newest == Len(attempts[r])
-  IN /\ newest < AttemptsMax
-     /\ newest > 0 => attempts[r][newest].ended # Nobody
-     /\ attempts' = [attempts EXCEPT ![r] = Append(@, NewAttempt)]
+  LET a == Len(attempts[r]) + 1
+      holders == {e \in decode.rooms : e[1] = Room[r]}
+      inUse == \E e \in holders : attempts[e[2]][e[3]].ended = Nobody
+      refused == inUse /\ Guarded("unique-transfer-id")
+  IN /\ ~Pulls /\ CanSubmit(r)
+     /\ attempts' = [attempts EXCEPT ![r] = Append(@, [NewAttempt EXCEPT !.ended = IF refused THEN "failed" ELSE Nobody])]
      /\ jobs' = [jobs EXCEPT ![r] = Append(@, NewJob)]
-     /\ queue' = Append(queue, <<r, newest + 1>>)
-     /\ Did("Submit", r, newest + 1, 0, 0)
-     /\ UNCHANGED <<decode, prefill, cache, waiting, wire, net, strays>>
+     /\ queue' = IF refused THEN queue ELSE Append(queue, <<r, a>>)
+     /\ decode' = IF refused \/ Room[r] = Nobody THEN decode
+                  ELSE [decode EXCEPT !.rooms = (@ \ holders) \cup {<<Room[r], r, a>>}]
+     /\ Did(IF Routed THEN "Request" ELSE "Submit", r, a, 0, 0)
+     /\ UNCHANGED <<prefill, cache, waiting, wire, net, strays>>
+
+Word2(type, r, a, ok, ref) == Message(type, r, a, NoChunk, 0, ok, ref)     \* to whoever has the pages of a reference
 
 (* The KV of an attempt is taken as complete: others may find it, and      *)
-(* attention reads it.                                                     *)
+(* attention reads it.  Its first token is the word that is in its slot.   *)
 Commit(got, attempt, r, a) ==
   LET published == Publish([pool |-> got.pool, cache |-> got.cache], Keys[r], attempt.tickets)
-  IN [pool |-> published.pool, cache |-> published.cache,
+      looks == attempt.slot # NoSlot /\ attempt.reserved /\ attempt.ended = Nobody
+      word == got.pool.slots[attempt.slot]
+      wrong == looks /\ word # [request |-> r, attempt |-> a] /\ ~Guarded("slot-carries-owner")
+  IN [marks |-> IF wrong THEN {Stray("slot", r, a, IF word = Nobody THEN Nobody ELSE word.request)} ELSE {},
+      pool |-> published.pool, cache |-> published.cache,
       attempt |-> [attempt EXCEPT !.committed = TRUE, !.running = TRUE],
-      sent |-> IF attempt.reserved THEN {Word("complete", r, a)} ELSE {}]
+      sent |-> IF Pulls THEN {Word2("complete", r, a, TRUE, attempt.ref)}
+               ELSE IF attempt.reserved THEN {Word("complete", r, a)} ELSE {}]
 
 Fresh(r, attempt) == SubSeq(attempt.tickets, attempt.hits + 1, Granted[r])   \* the pages that prefill shall fill
-Advertised(pool, r, attempt) == Grant(pool, Fresh(r, attempt), RankSet)
+Advertised(pool, r, attempt) == Grant(pool, Fresh(r, attempt), IF Pulls THEN Nic ELSE RankSet)
+Reads(r, a, attempt) ==     \* what decode reads itself
+  {[request |-> r, attempt |-> a, index |-> i, layer |-> l, epoch |-> prefill.epoch,
+    page |-> attempt.tickets[i + 1].page, gen |-> attempt.tickets[i + 1].gen,
+    source |-> attempt.ref[i + 1].page, sourceGen |-> attempt.ref[i + 1].gen]
+   : i \in attempt.hits..(Granted[r] - 1), l \in LayerSet}
 Reserve(r, a, attempt) == {Message("reserve", r, a, NoChunk, 0, TRUE, Fresh(r, attempt))}
 
 (* The first in the queue takes its pages, and grants prefill those that   *)
 (* it shall fill; where they are to be zeroed first, the guard has the     *)
-(* addresses wait for that.                                                *)
+(* addresses wait for that.  Where it pulls, it reads them itself.         *)
 Admit(r, a) ==
   LET hits == Held(r, a)
       got == Take([pool |-> decode, tickets |-> attempts[r][a].tickets], Needs[r] - hits, r, a)
@@ -92,16 +114,22 @@ Admit(r, a) ==
       whole == hits = Granted[r]
       filled == whole \/ "late-fill" \notin Has
       told == ~whole /\ (filled \/ ~Guarded("local-work-before-grant"))
-      attempt == [NewAttempt EXCEPT !.tickets = got.tickets, !.hits = hits, !.peer = decode.epoch,
-                    !.missing = IF whole THEN {} ELSE missing, !.due = IF whole THEN 0 ELSE Cardinality(missing),
-                    !.reserved = told, !.filled = filled,
+      news == IF whole \/ Pulls THEN {} ELSE missing
+      attempt == [attempts[r][a] EXCEPT !.tickets = got.tickets, !.hits = hits, !.peer = decode.epoch,
+                    !.missing = news, !.due = Cardinality(news),
+                    !.reserved = told /\ ~Pulls, !.filled = filled,
+                    !.slot = IF Slots = 0 THEN NoSlot ELSE Head(decode.spare),
+                    !.reading = IF whole \/ ~Pulls THEN {} ELSE (hits..(Granted[r] - 1)) \X LayerSet,
                     !.registered = whole \/ "late-register" \notin Has \/ Guarded("register-before-send")]
-      pool == IF told THEN Advertised(got.pool, r, attempt) ELSE got.pool
+      seated == IF Slots = 0 THEN got.pool ELSE [got.pool EXCEPT !.spare = Tail(@)]
+      pool == IF told THEN Advertised(seated, r, attempt) ELSE seated
       early == IF Guarded("publish-after-commit") \/ ~(told \/ whole) THEN [pool |-> pool, cache |-> cache]
                ELSE Publish([pool |-> pool, cache |-> cache], Keys[r], got.tickets)
   IN /\ IsFirst(r, a)
      /\ Len(decode.free) >= Needs[r] - hits
+     /\ Slots > 0 => decode.spare # <<>>
      /\ hits > 0 \/ HitCount(r) = 0
+     /\ wire' = wire \cup (IF whole \/ ~Pulls THEN {} ELSE Reads(r, a, attempt))
      /\ IF whole
         THEN LET done == Commit(early, attempt, r, a)
              IN /\ decode' = done.pool /\ cache' = done.cache
@@ -109,10 +137,10 @@ Admit(r, a) ==
                 /\ net' = net \cup done.sent
         ELSE /\ decode' = early.pool /\ cache' = early.cache
              /\ attempts' = [attempts EXCEPT ![r][a] = attempt]
-             /\ net' = IF told THEN net \cup Reserve(r, a, attempt) ELSE net
+             /\ net' = IF told /\ ~Pulls THEN net \cup Reserve(r, a, attempt) ELSE net
      /\ queue' = Tail(queue)
-     /\ DidTake("Admit", r, a, {got.tickets[i].page : i \in (hits + 1)..Needs[r]}, hits)
-     /\ UNCHANGED <<prefill, jobs, waiting, wire, strays>>
+     /\ DidTake(IF Pulls \/ Routed THEN "Begin" ELSE "Admit", r, a, {got.tickets[i].page : i \in (hits + 1)..Needs[r]}, hits)
+     /\ UNCHANGED <<prefill, jobs, waiting, strays>>
 
 Fill(r, a) ==       \* the queued zeros are written, whatever is there by now
   LET attempt == attempts[r][a]
@@ -139,11 +167,17 @@ Register(r, a) ==   \* from now on messages about this transfer find it
 -----------------------------------------------------------------------------
 (* The ends of a request; its pages go the way that the guards allow.      *)
 
+Vacated(pool, attempt) ==       \* its slot goes to whoever comes next, with what is in it
+  IF attempt.slot = NoSlot \/ attempt.ended # Nobody THEN pool ELSE [pool EXCEPT !.spare = <<attempt.slot>> \o @]
 Ended(pool, marks, attempt, how) ==
-  [books |-> ReleaseOrdered([pool |-> pool, strays |-> marks], attempt.tickets),
+  [books |-> ReleaseOrdered([pool |-> Vacated(pool, attempt), strays |-> marks], attempt.tickets),
    attempt |-> [attempt EXCEPT !.ended = how, !.running = FALSE]]
+Leaves(attempt, r, a) ==        \* decode reads no more of what its reference names
+  IF attempt.reading = {} /\ attempt.stage # "stale" /\ Guarded("tell-peer-of-end")
+  THEN {Word2("release-source", r, a, ~attempt.broken, attempt.ref)} ELSE {}
 AbortMessage(attempt, r, a) ==
-  IF attempt.reserved /\ ~attempt.committed /\ Guarded("tell-peer-of-end") THEN {Word("abort", r, a)} ELSE {}
+  IF Pulls THEN IF attempt.committed THEN {} ELSE Leaves(attempt, r, a)
+  ELSE IF attempt.reserved /\ ~attempt.committed /\ Guarded("tell-peer-of-end") THEN {Word("abort", r, a)} ELSE {}
 
 End(r, a, name, how) ==
   LET attempt == attempts[r][a]
@@ -155,7 +189,7 @@ End(r, a, name, how) ==
      /\ Did(name, r, a, 0, 0)
      /\ UNCHANGED <<prefill, jobs, cache, waiting, wire>>
 
-IsOpen(r, a) == a = Len(attempts[r]) /\ attempts[r][a].ended = Nobody
+IsOpen(r, a) == a = Len(attempts[r]) /\ attempts[r][a].ended = Nobody /\ attempts[r][a].stage # "away"
 Waits(r, a) == IsOpen(r, a) /\ attempts[r][a].reserved /\ ~attempts[r][a].committed   \* for prefill
 TimeOut(r, a) == "time-out" \in May /\ IsOpen(r, a) /\ End(r, a, "TimeOut", "timed-out")
 Abort(r, a) == "abort" \in May /\ IsOpen(r, a) /\ End(r, a, "Abort", "aborted")
@@ -166,7 +200,11 @@ Orphan(r, a) ==     \* the prefill that it was with is no more
   attempts[r][a].peer # decode.epoch /\ Waits(r, a) /\ End(r, a, "Orphan", "failed")
 
 -----------------------------------------------------------------------------
-(* What prefill says.                                                      *)
+(* What prefill says.  It says it of a transfer: to whoever has the id now.*)
+
+Live(m) ==
+  IF Room[m.request] = Nobody THEN <<m.request, Len(attempts[m.request])>>
+  ELSE LET e == CHOOSE e \in decode.rooms : e[1] = Room[m.request] IN <<e[2], e[3]>>
 
 AllThere(r, a, attempt) ==      \* whether its pages hold what prefill was asked for
   \A i \in attempt.hits..(Granted[r] - 1) : \A l \in LayerSet :
@@ -185,11 +223,11 @@ Fail(pool, marks, attempt, r, a, left) ==
 (* no guard asks.  With the last news that is due, or the first of a       *)
 (* failure, it is decided whether the transfer is complete.                *)
 ReceiveWritten(m, left) ==
-  LET r == m.request
-      a == Len(attempts[r])
-      own == a = m.attempt /\ attempts[r][a].ended = Nobody
+  LET r == Live(m)[1]
+      a == Live(m)[2]
+      own == Live(m) = <<m.request, m.attempt>> /\ attempts[r][a].ended = Nobody
       acts == own \/ (~ControlCarriesGeneration /\ attempts[r][a].reserved)
-      short == r \in TooLong
+      short == m.request \in TooLong
       attempt == [attempts[r][a] EXCEPT !.missing = IF short THEN {} ELSE @ \ {<<m.chunk, m.rank>>},
                                         !.due = Max(0, @ - 1),
                                         !.failed = IF m.ok THEN @ ELSE @ \cup {<<m.chunk, m.rank>>}]
@@ -203,8 +241,8 @@ ReceiveWritten(m, left) ==
       told == IF m.ok THEN CloseAll(decode, m.pages, {m.rank}) ELSE decode
       pool == IF acts /\ fails /\ ~Guarded("every-handle-stopped")
               THEN CloseAll(told, Fresh(r, attempt), RankSet) ELSE told
-      marks == IF acts /\ ~own THEN strays \cup {Stray("message", r, m.attempt, r)} ELSE strays
-  IN /\ IF ~attempts[r][m.attempt].registered      \* nobody is known by that name yet
+      marks == IF acts /\ ~own THEN strays \cup {Stray("message", m.request, m.attempt, r)} ELSE strays
+  IN /\ IF ~attempts[r][a].registered      \* nobody is known by that name yet
         THEN net' = left /\ UNCHANGED <<decode, attempts, cache, queue, strays>>
         ELSE IF ~acts
         THEN decode' = pool /\ strays' = marks /\ net' = left /\ UNCHANGED <<attempts, cache, queue>>
@@ -215,19 +253,19 @@ ReceiveWritten(m, left) ==
              IN /\ decode' = done.pool /\ cache' = done.cache
                 /\ attempts' = [attempts EXCEPT ![r][a] = done.attempt]
                 /\ net' = left \cup done.sent
-                /\ strays' = marks /\ UNCHANGED queue
+                /\ strays' = marks \cup done.marks /\ UNCHANGED queue
         ELSE /\ attempts' = [attempts EXCEPT ![r][a] = attempt]
              /\ decode' = pool /\ strays' = marks /\ net' = left
              /\ UNCHANGED <<cache, queue>>
      /\ UNCHANGED <<prefill, jobs, waiting, wire>>
 
 ReceiveFailed(m, left) ==       \* prefill has ended the attempt: so does decode
-  LET r == m.request
-      a == Len(attempts[r])
+  LET r == Live(m)[1]
+      a == Live(m)[2]
       attempt == attempts[r][a]
-      own == a = m.attempt
-      acts == attempt.ended = Nobody /\ ~attempt.committed /\ (own \/ ~ControlCarriesGeneration)
-      marks == IF own THEN strays ELSE strays \cup {Stray("message", r, m.attempt, r)}
+      own == Live(m) = <<m.request, m.attempt>>
+      acts == attempt.registered /\ attempt.ended = Nobody /\ ~attempt.committed /\ (own \/ ~ControlCarriesGeneration)
+      marks == IF own THEN strays ELSE strays \cup {Stray("message", m.request, m.attempt, r)}
   IN /\ IF acts THEN Fail(decode, marks, attempt, r, a, left)
         ELSE net' = left /\ UNCHANGED <<decode, attempts, cache, queue, strays>>
      /\ UNCHANGED <<prefill, jobs, waiting, wire>>
@@ -235,7 +273,7 @@ ReceiveFailed(m, left) ==       \* prefill has ended the attempt: so does decode
 (* Prefill posts no more; if all its writes succeeded, nothing of it can   *)
 (* land any more.                                                          *)
 ReceiveAck(m, left) ==
-  /\ decode' = IF m.ok THEN CloseAll(decode, m.pages, RankSet) ELSE decode
+  /\ decode' = IF m.ok /\ attempts[Live(m)[1]][Live(m)[2]].registered THEN CloseAll(decode, m.pages, RankSet) ELSE decode
   /\ net' = left
   /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, wire, strays>>
 

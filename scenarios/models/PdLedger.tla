@@ -13,8 +13,9 @@
 (* ended request may be submitted again, as a new attempt.                 *)
 (*                                                                         *)
 (* PageLedger has the rules of one pool, PdState the variables, PdDecode   *)
-(* and PdPrefill what each side does, and this module what happens between *)
-(* them, the next step, and the properties.                                *)
+(* and PdPrefill what each side does, PdPull what they do where decode     *)
+(* reads the pages itself, and this module what happens between them, the  *)
+(* next step, and the properties.                                          *)
 (*                                                                         *)
 (* Each guard of racelab's reference engine can be taken away by its name  *)
 (* in Without.  {} is policy `ledger`, all of Guards is `eager`.  What may *)
@@ -27,7 +28,7 @@
 (* racelab/model/spec has the same transitions in Python; a test compares  *)
 (* the numbers of reachable states.                                        *)
 (***************************************************************************)
-EXTENDS PdDecode, PdPrefill
+EXTENDS PdPull
 
 -----------------------------------------------------------------------------
 (* What nobody decides.                                                    *)
@@ -35,7 +36,10 @@ EXTENDS PdDecode, PdPrefill
 Handle(m, left) ==
   CASE m.type = "reserve" -> ReceiveReserve(m, left)
     [] m.type = "abort" -> ReceiveAbort(m, left)
-    [] m.type = "complete" -> ReceiveComplete(m, left)
+    [] m.type = "complete" -> IF Pulls THEN ReceiveReadersEnd(m, left) ELSE ReceiveComplete(m, left)
+    [] m.type = "claim" -> ReceiveClaim(m, left)
+    [] m.type = "claimed" -> ReceiveClaimed(m, left)
+    [] m.type = "release-source" -> ReceiveReadersEnd(m, left)
     [] m.type = "written" -> ReceiveWritten(m, left)
     [] m.type = "failed" -> ReceiveFailed(m, left)
     [] m.type = "abort-ack" -> ReceiveAck(m, left)
@@ -57,18 +61,24 @@ Lose(m) ==
 
 Flying(w) ==                    \* the writes of the same rank's part of a chunk that have not landed
   {v \in wire : /\ v.request = w.request /\ v.attempt = w.attempt /\ ChunkOf(v.index) = ChunkOf(w.index)
-                /\ RankOf(v.layer) = RankOf(w.layer)}
+                /\ RankOf(v.layer) = RankOf(w.layer) /\ ~IsSlot(v)}
 IsFirstToLand(w) ==
   Cardinality(Flying(w)) =
     Cardinality({l \in LayerSet : RankOf(l) = RankOf(w.layer)})
-      * Cardinality(Indices(w.request, jobs[w.request][w.attempt], ChunkOf(w.index)))
+      * (IF Pulls THEN Cardinality(OfChunk(w.request, ChunkOf(w.index), attempts[w.request][w.attempt].hits))
+         ELSE Cardinality(Indices(w.request, jobs[w.request][w.attempt], ChunkOf(w.index))))
 DidTo(name, w) == DidPart(name, w.request, w.attempt, Part(w.request, w.attempt, ChunkOf(w.index)), RankOf(w.layer), w.page)
 
 (* A write lands wherever its address points, with whatever its source     *)
 (* holds by then: nobody is asked.  What a prefill that is dead has posted *)
 (* left it before.  A schedule lets all writes of a rank's part of a chunk *)
 (* go where the first lands, so that the others have a name of their own.  *)
-HasFailed(w) == LET job == jobs[w.request][w.attempt] IN <<w.index, w.layer>> \notin job.outstanding \cup job.done
+(* A read takes what is there from a prefill that lives.                   *)
+HasFailed(w) ==
+  LET job == jobs[w.request][w.attempt]
+      attempt == attempts[w.request][w.attempt]
+  IN <<w.index, w.layer>> \notin
+       (IF Pulls THEN attempt.reading \cup attempt.got ELSE job.outstanding \cup job.done)
 Land(w) ==
   LET source == prefill.pages[w.source]
       target == decode.pages[w.page]
@@ -76,7 +86,7 @@ Land(w) ==
       bytes == IF alive THEN prefill.content[w.source][w.layer] ELSE Own(w.request, w.attempt, w.index)
       late(what, page, gen) == IF page.gen = gen /\ page.state # "FREE" THEN {}
                                ELSE {Stray(what, w.request, w.attempt, page.request)}
-  IN /\ w \in wire /\ ("ghost" \in May \/ ~alive \/ ~HasFailed(w))
+  IN /\ w \in wire /\ ("ghost" \in May \/ ~alive \/ ~HasFailed(w)) /\ ~IsSlot(w) /\ (Pulls => alive)
      /\ wire' = wire \ {w}
      /\ decode' = [decode EXCEPT !.content[w.page][w.layer] = bytes]
      /\ strays' = strays \cup late("write", target, w.gen)
@@ -84,10 +94,17 @@ Land(w) ==
      /\ DidTo(IF IsFirstToLand(w) THEN "Land" ELSE "LandPart", w)
      /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net>>
 
+LandSlot(w) ==                  \* nothing keeps what comes late out of a slot that has another owner by now
+  /\ w \in wire /\ IsSlot(w) /\ ("ghost" \in May \/ w.epoch # prefill.epoch \/ ~HasFailed(w))
+  /\ wire' = wire \ {w}
+  /\ decode' = [decode EXCEPT !.slots[w.page] = [request |-> w.request, attempt |-> w.attempt]]
+  /\ DidTo("LandSlot", w)
+  /\ UNCHANGED <<prefill, attempts, jobs, cache, queue, waiting, net, strays>>
+
 Vanish(w) ==                    \* a write whose completion was an error, or whose prefill died, never lands after all
   /\ w \in wire /\ (w.epoch # prefill.epoch \/ HasFailed(w))
   /\ wire' = wire \ {w}
-  /\ DidTo("Vanish", w)
+  /\ DidTo(IF IsSlot(w) THEN "VanishSlot" ELSE "Vanish", w)
   /\ UNCHANGED <<decode, prefill, attempts, jobs, cache, queue, waiting, net, strays>>
 
 ExpireDecode(p) ==
@@ -99,7 +116,7 @@ ExpireDecode(p) ==
 ExpirePrefill(p) ==
   /\ prefill.pages[p].state = "DRAINING"
   /\ prefill' = Expired(prefill, p)
-  /\ Did("ExpireSource", prefill.pages[p].request, prefill.pages[p].attempt, 0, p)
+  /\ Did(IF Pulls THEN "ExpirePinned" ELSE "ExpireSource", prefill.pages[p].request, prefill.pages[p].attempt, 0, p)
   /\ UNCHANGED <<decode, attempts, jobs, cache, queue, waiting, wire, net, strays>>
 
 -----------------------------------------------------------------------------
@@ -110,23 +127,26 @@ Terminal ==
   /\ \A p \in DOMAIN prefill.pages : prefill.pages[p].state # "DRAINING"
 
 Outstanding(r, a, chunk, rank) ==
-  {w \in jobs[r][a].outstanding : ChunkOf(w[1]) = chunk /\ RankOf(w[2]) = rank}
+  {w \in jobs[r][a].outstanding : ChunkOf(w[1]) = chunk /\ RankOf(w[2]) = rank /\ w[2] # SlotLayer}
+OutstandingSlot(r, a) == {w \in jobs[r][a].outstanding : w[2] = SlotLayer}
 
 Progress ==         \* what happens some day if it stays possible
   \/ \E r \in Requests : \E a \in DOMAIN attempts[r] :
        \/ Join(r, a) \/ Unjoin(r, a) \/ Admit(r, a) \/ Fill(r, a) \/ Register(r, a) \/ Accept(r, a)
        \/ TimeOut(r, a) \/ Finish(r, a) \/ GiveUp(r, a) \/ GiveUpSource(r, a) \/ Orphan(r, a)
+       \/ Offer(r, a) \/ GiveUpOffer(r, a) \/ Refer(r, a) \/ Forward(r, a) \/ Lapse(r, a) \/ TimeOutAway(r, a)
+       \/ \E ok \in BOOLEAN : Complete(r, a, OutstandingSlot(r, a), ok) \/ CompleteRead(r, a, attempts[r][a].reading, ok)
        \/ \E chunk \in 0..(ChunkCount(r) - 1) :
             \/ Compute(r, a, chunk) \/ Post(r, a, chunk)
             \/ \E ok \in BOOLEAN : \E rank \in RankSet : Complete(r, a, Outstanding(r, a, chunk, rank), ok)
   \/ \E m \in net : Receive(m)
-  \/ \E w \in wire : Land(w) \/ Vanish(w)
+  \/ \E w \in wire : Land(w) \/ LandSlot(w) \/ Vanish(w)
   \/ \E p \in DOMAIN decode.pages : Evict(p) \/ ExpireDecode(p)
   \/ \E p \in DOMAIN prefill.pages : ExpirePrefill(p)
 
 Chance ==           \* what may never happen
-  \/ \E r \in Requests : Submit(r)
-  \/ \E r \in Requests : \E a \in DOMAIN attempts[r] : Abort(r, a)
+  \/ \E r \in Requests : Submit(r) \/ Request(r) \/ \E of \in Requests : Present(r, of)
+  \/ \E r \in Requests : \E a \in DOMAIN attempts[r] : Abort(r, a) \/ AbortAway(r, a)
   \/ Restart
   \/ \E m \in net : ReceiveCopy(m) \/ Lose(m)
 
@@ -143,6 +163,9 @@ Isolation == strays = {}
 
 (* The graver half: no write lands on a page that is another request's.    *)
 NoLateWriteOnReusedPage == \A s \in strays : s.what = "write" => s.owner = Nobody
+
+(* The same of what a pull reads: no page that is another request's.       *)
+NoReadOfReusedPage == \A s \in strays : s.what = "source" => s.owner = Nobody
 
 KeyOf(content) ==
   IF content = Nobody THEN Nobody
@@ -170,17 +193,19 @@ RightCache == \A e \in cache :
 Integrity == RightReads /\ RightCache
 
 (* No page is free while an access under its last grant can take effect.   *)
-NoneExposed == \A w \in wire :
+NoneExposed == \A w \in {v \in wire : ~IsSlot(v)} :
   /\ decode.pages[w.page].gen = w.gen => decode.pages[w.page].state # "FREE"
   /\ w.epoch = prefill.epoch /\ prefill.pages[w.source].gen = w.sourceGen => prefill.pages[w.source].state # "FREE"
 
 (* When nothing is under way any more, nobody holds a page.  Where a word  *)
-(* can be lost or come too early a side may never hear that it can let go: *)
-(* then it takes the watchdogs.                                            *)
+(* can be lost a side may never hear that it can let go: then it takes the *)
+(* watchdogs, or the lease.                                                *)
 AtRest ==
   /\ Terminal /\ net = {} /\ wire = {} /\ ~CanAccept
   /\ \A r \in Requests : \A a \in DOMAIN jobs[r] : LET job == jobs[r][a] IN
-       job.outstanding = {} /\ (job.stage = "accepted" /\ ~job.released => job.posted = Chunks(r))
+       /\ job.outstanding = {}
+       /\ job.stage = "accepted" /\ ~job.released => ~Pulls /\ job.posted = Chunks(r)
+       /\ ~(Pulls /\ job.stage = "referenced" /\ ~job.released /\ "lease" \in May)
   /\ \A r \in Requests : \A a \in DOMAIN jobs[r] : ~WillGiveUp(r, a)
 NoneLeaked == AtRest =>
   /\ waiting = <<>>
@@ -189,7 +214,7 @@ NoneLeaked == AtRest =>
        \/ decode.pages[p].state \in {"FREE", "QUARANTINED"}
        \/ decode.pages[p].state = "SHARED" /\ decode.pages[p].readers = {}
 
-HeardOrWatched == May \cap {"lose", "overtake"} = {} \/ "receive-time-out" \in May
+HeardOrWatched == "lose" \notin May \/ (IF Pulls THEN "lease" ELSE "receive-time-out") \in May
 Conservation == OneBook(decode) /\ OneBook(prefill) /\ NoneExposed /\ (HeardOrWatched => NoneLeaked)
 
 (* Of FairSpec: from wherever things stand, all of it ends.                *)

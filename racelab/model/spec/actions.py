@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from racelab.model.spec import decode, network, prefill, prefix_cache
+from racelab.model.spec import decode, network, prefill, prefix_cache, pull
 from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import (
     COPY,
@@ -14,6 +14,8 @@ from racelab.model.spec.state import (
     LATE_FORWARD,
     LOSE,
     PREFILL,
+    ROUTER,
+    Attempt,
     Config,
     Effect,
     Message,
@@ -50,10 +52,18 @@ class Step(NamedTuple):
     effects: tuple[Effect, ...]
 
 
+def _receive_complete(draft: Draft, message: Message) -> bool:
+    """Decode says that it has what it asked prefill for, or what it has read itself."""
+    return (pull.receive_readers_end if draft.config.pulls else prefill.receive_complete)(draft, message)
+
+
 _RECEIVE: dict[str, Callable[[Draft, Message], bool]] = {
     "reserve": prefill.receive_reserve,
     "abort": prefill.receive_abort,
-    "complete": prefill.receive_complete,
+    "complete": _receive_complete,
+    "claim": pull.receive_claim,
+    "claimed": pull.receive_claimed,
+    "release-source": pull.receive_readers_end,
     "written": decode.receive_written,
     "failed": decode.receive_failed,
     "abort-ack": decode.receive_ack,
@@ -101,7 +111,18 @@ ACTIONS: dict[str, Callable[..., bool]] = {
     "Compute": prefill.compute,
     "Post": prefill.post,
     "Complete": prefill.complete,
+    "Offer": prefill.offer,
+    "GiveUpOffer": prefill.give_up_offer,
+    "Request": pull.request,
+    "Refer": pull.refer,
+    "Forward": pull.forward,
+    "Present": pull.present,
+    "TimeOutAway": pull.time_out_away,
+    "AbortAway": pull.abort_away,
+    "Lapse": pull.lapse,
+    "CompleteRead": pull.complete_read,
     "Land": network.land,
+    "LandSlot": network.land_in_slot,
     "Vanish": network.vanish,
     "Lose": network.lose,
     "Expire": network.expire,
@@ -109,7 +130,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
 }
 """`Read` changes nothing: a search leaves it out, a history has it."""
 
-FAULTS = ("Abort", "ReceiveCopy", "Lose", "Submit", "Restart")
+FAULTS = ("Abort", "AbortAway", "ReceiveCopy", "Lose", "Submit", "Request", "Present", "Restart")
 """What need never happen: everything else does if it stays possible."""
 
 
@@ -133,7 +154,7 @@ def _candidates(config: Config, state: State) -> Iterator[Action]:
     yield from _of_requests(config, state)
     yield from _of_jobs(config, state)
     for write in sorted(state.wire):
-        yield Action("Land", (write,))
+        yield Action("LandSlot" if write.layer == config.layers else "Land", (write,))
         yield Action("Vanish", (write,))
     for message in sorted(state.net, key=repr):
         yield Action("Receive", (message,))
@@ -151,6 +172,8 @@ def _candidates(config: Config, state: State) -> Iterator[Action]:
 def _of_requests(config: Config, state: State) -> Iterator[Action]:
     for request, attempts in zip(config.shapes, state.attempts, strict=True):
         yield Action("Submit", (request,))
+        if config.pulls:
+            yield from _of_pulled(config, request, attempts)
         for number, attempt in enumerate(attempts, 1):
             if attempt.running:
                 yield Action("Finish", (request, number))
@@ -170,6 +193,20 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
                 yield Action("Evict", (page,))
 
 
+def _of_pulled(config: Config, request: str, attempts: tuple[Attempt, ...]) -> Iterator[Action]:
+    yield Action("Request", (request,))
+    for of in config.shapes:
+        yield Action("Present", (request, of))
+    for number, attempt in enumerate(attempts, 1):
+        if attempt.stage == "away":
+            for away in ("Forward", "TimeOutAway", "AbortAway"):
+                yield Action(away, (request, number))
+        if attempt.reading:
+            yield Action("CompleteRead", (request, number, attempt.reading, True))
+            if FAIL in config.faults:
+                yield Action("CompleteRead", (request, number, attempt.reading, False))
+
+
 def _of_jobs(config: Config, state: State) -> Iterator[Action]:
     if state.waiting:
         yield Action("Accept", state.waiting[0])
@@ -181,9 +218,16 @@ def _of_jobs(config: Config, state: State) -> Iterator[Action]:
                 if LATE_FORWARD in config.parts:
                     yield Action("Compute", (request, number, job.computed))
                 yield Action("Post", (request, number, job.posted))
-            batches: dict[tuple[int, int], set[tuple[int, int]]] = {}
+                yield Action("Refer", (request, number))
+            if ROUTER in config.parts:
+                yield Action("Offer", (request, number))
+                yield Action("GiveUpOffer", (request, number))
+            if job.stage == "referenced":
+                yield Action("Lapse", (request, number))
+            batches: dict[tuple[int, int, bool], set[tuple[int, int]]] = {}
             for nth, layer in job.outstanding:
-                batches.setdefault((nth // config.chunk_pages, layer % config.ranks), set()).add((nth, layer))
+                part = (nth // config.chunk_pages, config.rank_of(layer), layer == config.layers)
+                batches.setdefault(part, set()).add((nth, layer))
             for _, writes in sorted(batches.items()):
                 yield Action("Complete", (request, number, frozenset(writes), True))
                 if FAIL in config.faults:

@@ -21,17 +21,23 @@ from racelab.model.spec.state import (
     LATE_REGISTER,
     LENGTHS_AGREE,
     LOCAL_WORK_BEFORE_GRANT,
+    NIC,
+    NO_SLOT,
     PREFILL,
     RECEIVE_TIME_OUT,
     RECEIVE_WATCHDOG,
     REGISTER_BEFORE_SEND,
+    SLOT_CARRIES_OWNER,
     TELL_PEER_OF_END,
     TIME_OUT,
+    UNIQUE_TRANSFER_ID,
     Attempt,
     Content,
     Job,
     Message,
+    Owner,
     Ticket,
+    Write,
 )
 
 SILENCE = "silence"
@@ -40,17 +46,35 @@ SILENCE = "silence"
 
 def submit(draft: Draft, request: str) -> bool:
     """The client submits a request, or one that has ended once more; it waits for pages."""
-    newest = draft.newest(request)
-    if newest >= draft.config.attempts_max:
+    if draft.config.pulls or not can_submit(draft, request):
         return False
-    if newest and draft.attempt(request, newest).ended is None:
-        return False
-    place = draft.config.place[request]
-    draft.attempts = (*draft.attempts[:place], (*draft.attempts[place], Attempt()), *draft.attempts[place + 1 :])
-    draft.jobs = (*draft.jobs[:place], (*draft.jobs[place], Job()), *draft.jobs[place + 1 :])
-    draft.queue = (*draft.queue, (request, newest + 1))
-    draft.report("submitted", DECODE, (request, newest + 1))
+    number = add(draft, request, Attempt(), Job())
+    draft.report("submitted", DECODE, (request, number))
+    room, holder = draft.config.shapes[request].room, draft.in_room(DECODE, request)
+    in_use = holder is not None and draft.attempt(*holder).ended is None
+    if in_use and draft.refuse(UNIQUE_TRANSFER_ID, DECODE, (request, number), "admitted"):
+        draft.set_attempt(request, number, Attempt(ended="failed"))
+        draft.report("failed", DECODE, (request, number))
+        return True
+    if room is not None:
+        draft.enter(DECODE, room, request, number)
+    draft.queue = (*draft.queue, (request, number))
     return True
+
+
+def can_submit(draft: Draft, request: str) -> bool:
+    """Whether a request is new, or has ended and may be submitted again."""
+    newest = draft.newest(request)
+    over = not newest or draft.attempt(request, newest).ended is not None
+    return newest < draft.config.attempts_max and over
+
+
+def add(draft: Draft, request: str, attempt: Attempt, job: Job) -> int:
+    """Another attempt of a request; returns its number."""
+    place = draft.config.place[request]
+    draft.attempts = (*draft.attempts[:place], (*draft.attempts[place], attempt), *draft.attempts[place + 1 :])
+    draft.jobs = (*draft.jobs[:place], (*draft.jobs[place], job), *draft.jobs[place + 1 :])
+    return draft.newest(request)
 
 
 def admit(draft: Draft, request: str, number: int) -> bool:
@@ -64,21 +88,26 @@ def admit(draft: Draft, request: str, number: int) -> bool:
     hits = draft.attempt(request, number).tickets
     if len(draft.side(DECODE).free) < shape.pages - len(hits) or (not hits and prefix_cache.find(draft, request)):
         return False
+    if config.slots and not draft.side(DECODE).spare:
+        return False
     draft.queue = draft.queue[1:]
     tickets = hits + draft.take(DECODE, shape.pages - len(hits), request, number)
-    attempt = Attempt(tickets, len(hits), peer=draft.side(DECODE).epoch)
+    slot = draft.take_slot(request, number) if config.slots else NO_SLOT
+    attempt = draft.attempt(request, number)._replace(
+        tickets=tickets, hits=len(hits), peer=draft.side(DECODE).epoch, slot=slot
+    )
     draft.set_attempt(request, number, attempt)
     pages = ((ticket.page, ticket.gen) for ticket in tickets)
     draft.report("admitted", DECODE, (request, number), len(hits), *pages)
     if len(hits) == shape.granted:
         prefix_cache.publish(draft, request, number, committed=False)
-        _commit(draft, request, number)
+        commit(draft, request, number)
         return True
     first = len(hits) // config.chunk_pages
     missing = frozenset((chunk, rank) for chunk in range(first, config.chunks(request)) for rank in config.handles)
     attempt = attempt._replace(
-        missing=missing,
-        due=len(missing),
+        missing=frozenset() if config.pulls else missing,
+        due=0 if config.pulls else len(missing),
         filled=LATE_FILL not in config.parts,
         registered=LATE_REGISTER not in config.parts or config.guarded(REGISTER_BEFORE_SEND),
     )
@@ -95,12 +124,33 @@ def fresh(draft: Draft, request: str, attempt: Attempt) -> tuple[Ticket, ...]:
 
 
 def _advertise(draft: Draft, request: str, number: int) -> None:
-    """Prefill learns the addresses of the pages that it is asked to fill."""
-    attempt = draft.attempt(request, number)._replace(reserved=True)
+    """Prefill learns the addresses of the pages that it is asked to fill, or decode reads into them itself."""
+    pulls = draft.config.pulls
+    attempt = draft.attempt(request, number)._replace(reserved=not pulls)
     draft.set_attempt(request, number, attempt)
-    draft.grant(DECODE, fresh(draft, request, attempt), PREFILL, draft.config.handles)
+    granted = fresh(draft, request, attempt)
+    draft.grant(DECODE, granted, NIC if pulls else PREFILL, (0,) if pulls else draft.config.handles)
     prefix_cache.publish(draft, request, number, committed=False)
+    if pulls:
+        post_reads(draft, request, number)
+        return
     draft.send(Message("reserve", request, number, pages=fresh(draft, request, attempt)))
+
+
+def post_reads(draft: Draft, request: str, number: int) -> None:
+    """Decode posts the reads of the pages that its cache does not have."""
+    attempt, layers = draft.attempt(request, number), range(draft.config.layers)
+    epoch = draft.side(PREFILL).epoch
+    indices = range(attempt.hits, draft.config.shapes[request].granted)
+    for index in indices:
+        target, source = attempt.tickets[index], attempt.ref[index]
+        for layer in layers:
+            draft.wire |= {
+                Write(request, number, index, layer, target.page, target.gen, source.page, source.gen, epoch),
+            }
+            draft.report("posted", DECODE, target, index // draft.config.chunk_pages, layer, source.page)
+    reading = frozenset((index, layer) for index in indices for layer in layers)
+    draft.set_attempt(request, number, attempt._replace(reading=reading))
 
 
 def fill(draft: Draft, request: str, number: int) -> bool:
@@ -126,19 +176,19 @@ def register(draft: Draft, request: str, number: int) -> bool:
 def receive_written(draft: Draft, message: Message) -> bool:
     """News of a rank's part of a chunk: stop evidence for its pages if it is written, and progress of its attempt."""
     subject = (message.request, message.attempt)
-    draft.report("received", DECODE, subject, message.type, message.chunk, message.ok)
-    if not draft.attempt(*subject).registered:
+    draft.report("received", DECODE, subject, message.type, message.chunk, message.ok, message.rank)
+    request, number = draft.live(message)
+    attempt = draft.attempt(request, number)
+    if not attempt.registered:
         draft.report("ignored", DECODE, subject, message.type)
         return True
     if message.ok:
         for ticket in message.pages:
             draft.close(DECODE, ticket, "completions", (message.rank,))
-    number = draft.newest(message.request)
-    attempt = draft.attempt(message.request, number)
-    if number != message.attempt or attempt.ended is not None:
+    if (request, number) != subject or attempt.ended is not None:
         if _refuses(draft, message, "committed") or not attempt.reserved:
             return True
-        draft.stray("message", message.request, message.attempt, message.request)
+        draft.stray("message", message.request, message.attempt, request)
     assert message.chunk is not None
     short = draft.config.shapes[message.request].too_long
     part = frozenset({(message.chunk, message.rank)})
@@ -147,10 +197,10 @@ def receive_written(draft: Draft, message: Message) -> bool:
         failed=attempt.failed if message.ok else attempt.failed | part,
         due=max(0, attempt.due - 1),
     )
-    draft.set_attempt(message.request, number, attempt)
+    draft.set_attempt(request, number, attempt)
     last = attempt.due == 0 or short
     if not attempt.committed and (last or not message.ok):
-        _conclude(draft, message.request, number, last)
+        _conclude(draft, request, number, last, short)
     return True
 
 
@@ -159,10 +209,9 @@ def _refuses(draft: Draft, message: Message, leads_to: str) -> bool:
     return draft.refuse(CONTROL_CARRIES_GENERATION, DECODE, (message.request, message.attempt), leads_to)
 
 
-def _conclude(draft: Draft, request: str, number: int, last: bool) -> None:
+def _conclude(draft: Draft, request: str, number: int, last: bool, short: bool) -> None:
     """With the last news that is due, or the first of a failure, it is decided whether the transfer is complete."""
     config, attempt = draft.config, draft.attempt(request, number)
-    short = config.shapes[request].too_long
     objections = (
         (COMMIT_WHEN_WHOLE, bool(attempt.failed or attempt.missing)),
         (LENGTHS_AGREE, short),
@@ -173,9 +222,9 @@ def _conclude(draft: Draft, request: str, number: int, last: bool) -> None:
         if not config.guarded(EVERY_HANDLE_STOPPED):
             for ticket in fresh(draft, request, attempt):
                 draft.close(DECODE, ticket, "completions", config.handles)
-        _end(draft, request, number, "failed")
+        end(draft, request, number, "failed")
     elif last and not refused:
-        _commit(draft, request, number)
+        commit(draft, request, number)
 
 
 def _all_there(draft: Draft, request: str, number: int, attempt: Attempt) -> bool:
@@ -193,34 +242,56 @@ def receive_failed(draft: Draft, message: Message) -> bool:
     """Prefill has ended the attempt: so does decode."""
     subject = (message.request, message.attempt)
     draft.report("received", DECODE, subject, message.type, message.chunk, message.ok)
-    number = draft.newest(message.request)
-    attempt = draft.attempt(message.request, number)
-    live = number == message.attempt and attempt.ended is None
+    request, number = draft.live(message)
+    attempt = draft.attempt(request, number)
+    if not attempt.registered:
+        draft.report("ignored", DECODE, subject, message.type)
+        return True
+    live = (request, number) == subject and attempt.ended is None
     if not live and _refuses(draft, message, "failed"):
         return True
     if attempt.committed or attempt.ended is not None:
         draft.report("ignored", DECODE, subject, message.type)
         return True
     if not live:
-        draft.stray("message", message.request, message.attempt, message.request)
-    _end(draft, message.request, number, "failed")
+        draft.stray("message", message.request, message.attempt, request)
+    end(draft, request, number, "failed")
     return True
 
 
-def _commit(draft: Draft, request: str, number: int) -> None:
-    """Decode takes the KV as complete: others may find it, and attention reads it."""
+def commit(draft: Draft, request: str, number: int) -> None:
+    """Decode takes the KV as complete: others may find it, and attention reads it.
+
+    Its first token is the word that is in its slot.
+    """
     attempt = draft.attempt(request, number)._replace(committed=True, running=True)
     draft.set_attempt(request, number, attempt)
     draft.report("committed", DECODE, (request, number), *_granted(draft, request, attempt))
     prefix_cache.publish(draft, request, number, committed=True)
-    if attempt.reserved:
+    if attempt.reserved and attempt.slot != NO_SLOT and attempt.ended is None:
+        _look_into_slot(draft, request, number, attempt.slot)
+    if draft.config.pulls:
+        draft.send(Message("complete", request, number, pages=attempt.ref))
+    elif attempt.reserved:
         draft.send(Message("complete", request, number))
+
+
+def _look_into_slot(draft: Draft, request: str, number: int, slot: int) -> None:
+    word = draft.side(DECODE).slots[slot]
+    if word != (request, number):
+        if draft.refuse(SLOT_CARRIES_OWNER, DECODE, (request, number), "slot-read"):
+            return
+        draft.stray("slot", request, number, word.request if word else None)
+    owner = word or Owner("", 0)
+    draft.report("slot-read", DECODE, (request, number), slot, owner.request or None, owner.attempt)
 
 
 def receive_ack(draft: Draft, message: Message) -> bool:
     """Prefill posts no more; if every write of it succeeded, that is stop evidence for all its pages."""
     draft.report("received", DECODE, (message.request, message.attempt), message.type, message.chunk, message.ok)
-    if message.ok:
+    if not draft.attempt(*draft.live(message)).registered:
+        draft.report("ignored", DECODE, (message.request, message.attempt), message.type)
+    elif message.ok:
         for ticket in message.pages:
             draft.close(DECODE, ticket, "acknowledged", draft.config.handles)
     return True
@@ -244,7 +315,7 @@ def finish(draft: Draft, request: str, number: int) -> bool:
     """The answer is complete."""
     if not draft.attempt(request, number).running:
         return False
-    _end(draft, request, number, "finished")
+    end(draft, request, number, "finished")
     return True
 
 
@@ -286,13 +357,14 @@ def _granted(draft: Draft, request: str, attempt: Attempt) -> list[tuple[int, in
 
 
 def _give_up(draft: Draft, request: str, number: int, how: str) -> bool:
-    if number != draft.newest(request) or draft.attempt(request, number).ended is not None:
+    attempt = draft.attempt(request, number)
+    if number != draft.newest(request) or attempt.ended is not None or attempt.stage == "away":
         return False
-    _end(draft, request, number, how)
+    end(draft, request, number, how)
     return True
 
 
-def _end(draft: Draft, request: str, number: int, how: str) -> None:
+def end(draft: Draft, request: str, number: int, how: str) -> None:
     """The request ends now; its pages go the way that the guards allow."""
     attempt = draft.attempt(request, number)
     draft.set_attempt(request, number, attempt._replace(ended=how, running=False))
@@ -301,4 +373,19 @@ def _end(draft: Draft, request: str, number: int, how: str) -> None:
     waited = attempt.reserved and not attempt.committed
     if waited and draft.refuse(TELL_PEER_OF_END, DECODE, (request, number), SILENCE):
         draft.send(Message("abort", request, number))
+    if draft.config.pulls and not attempt.committed:
+        leave_sources(draft, request, number)
     prefix_cache.release(draft, attempt.tickets)
+    if attempt.slot != NO_SLOT and attempt.ended is None:
+        draft.vacate(attempt.slot, request, number)
+
+
+def leave_sources(draft: Draft, request: str, number: int) -> None:
+    """Decode reads no more of what its reference names: prefill hears of it once no read is outstanding."""
+    attempt = draft.attempt(request, number)
+    if attempt.reading or attempt.stage == "stale":
+        return
+    if draft.refuse(TELL_PEER_OF_END, DECODE, (request, number), SILENCE):
+        draft.send(
+            Message("release-source", request, number, None, not attempt.broken, attempt.ref), None, not attempt.broken
+        )

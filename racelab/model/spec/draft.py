@@ -21,6 +21,7 @@ from racelab.model.spec.state import (
     Effect,
     Job,
     Message,
+    Owner,
     Page,
     Side,
     State,
@@ -113,6 +114,40 @@ class Draft:
     def stray(self, what: str, request: str, attempt: int, owner: str | None) -> None:
         """Remember that something took effect too late."""
         self.strays |= {Stray(what, request, attempt, owner)}
+
+    def enter(self, where: str, room: str, request: str, attempt: int) -> None:
+        """An attempt goes by a transfer id from now on."""
+        side = self._sides[where]
+        others = frozenset(entry for entry in side.rooms if entry[0] != room)
+        self._sides[where] = side._replace(rooms=others | {(room, request, attempt)})
+
+    def in_room(self, where: str, request: str) -> tuple[str, int] | None:
+        """Whoever goes by the transfer id of a request, if that has one."""
+        room = self.config.shapes[request].room
+        return next(((of, number) for name, of, number in self._sides[where].rooms if name == room), None)
+
+    def live(self, message: Message) -> tuple[str, int]:
+        """Whom decode knows by the transfer id of a message: by itself a request's newest attempt."""
+        return self.in_room(DECODE, message.request) or (message.request, self.newest(message.request))
+
+    def take_slot(self, request: str, attempt: int) -> int:
+        """The slot on top."""
+        side = self._sides[DECODE]
+        slot, *spare = side.spare
+        self._sides[DECODE] = side._replace(spare=tuple(spare))
+        self.report("slot-taken", DECODE, (request, attempt), slot)
+        return slot
+
+    def vacate(self, slot: int, request: str, attempt: int) -> None:
+        """A slot goes to whoever comes next, with what is in it."""
+        side = self._sides[DECODE]
+        self._sides[DECODE] = side._replace(spare=(slot, *side.spare))
+        self.report("slot-freed", DECODE, (request, attempt), slot)
+
+    def put(self, slot: int, owner: Owner) -> None:
+        """A slot is written."""
+        side = self._sides[DECODE]
+        self._sides[DECODE] = side._replace(slots=_put(side.slots, slot, owner))
 
     def know(self, where: str, epoch: int) -> None:
         """A side knows prefill's incarnation."""

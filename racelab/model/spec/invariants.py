@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from racelab.model.spec.actions import FAULTS, enabled
 from racelab.model.spec.prefill import can_accept, will_give_up
-from racelab.model.spec.state import LOSE, OVERTAKE, RECEIVE_TIME_OUT, Config, Content, Page, Side, State
+from racelab.model.spec.state import LEASE, LOSE, RECEIVE_TIME_OUT, Config, Content, Page, Side, State
 
 
 def isolation(config: Config, state: State) -> bool:
@@ -60,19 +60,19 @@ def conservation(config: Config, state: State) -> bool:
     """Every page is in one place, once; none is free while an access under its last grant can take effect; and when
     nothing is under way any more, nobody holds one.
 
-    Where a word can be lost or come too early a side may never hear that it can let go: then it takes the watchdogs.
+    Where a word can be lost a side may never hear that it can let go: then it takes the watchdogs, or the lease.
     """
     for side in (state.decode, state.prefill):
         if len(set(side.free)) != len(side.free):
             return False
         if any((page.state == "FREE") != (number in side.free) for number, page in enumerate(side.pages)):
             return False
-    for write in state.wire:
+    for write in (write for write in state.wire if write.layer < config.layers):
         target, source = state.decode.pages[write.page], state.prefill.pages[write.source]
         alive = write.epoch == state.prefill.epoch
         if target == Page("FREE", write.gen) or (alive and source == Page("FREE", write.source_gen)):
             return False
-    deaf = bool({LOSE, OVERTAKE} & config.faults) and RECEIVE_TIME_OUT not in config.faults
+    deaf = LOSE in config.faults and (LEASE if config.pulls else RECEIVE_TIME_OUT) not in config.faults
     return deaf or not _at_rest(config, state) or _none_leaked(state)
 
 
@@ -82,7 +82,9 @@ def _at_rest(config: Config, state: State) -> bool:
         return False
     for request, jobs in zip(config.shapes, state.jobs, strict=True):
         for job in jobs:
-            posting = job.stage == "accepted" and not job.released and job.posted < config.posted_chunks(request)
+            posting = job.stage == "accepted" and not job.released
+            posting = posting and (config.pulls or job.posted < config.posted_chunks(request))
+            posting |= LEASE in config.faults and job.stage == "referenced" and not job.released
             if job.outstanding or posting or will_give_up(config, job):
                 return False
     return True

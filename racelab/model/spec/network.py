@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racelab.model.spec.draft import Draft
-from racelab.model.spec.state import DECODE, GHOST, LOSE, PREFILL, Content, Message, Write
+from racelab.model.spec.state import DECODE, GHOST, LOSE, PREFILL, Content, Message, Owner, Write
 
 
 def land(draft: Draft, write: Write) -> bool:
@@ -11,10 +11,12 @@ def land(draft: Draft, write: Write) -> bool:
 
     What a prefill that is dead has posted left its memory before.
     """
-    if write not in draft.wire:
+    if write not in draft.wire or is_slot(draft, write):
         return False
     alive = write.epoch == draft.side(PREFILL).epoch
     if alive and GHOST not in draft.config.faults and _has_failed(draft, write):
+        return False
+    if draft.config.pulls and not alive:  # a read takes what is there from a prefill that lives
         return False
     draft.wire -= {write}
     source = draft.side(PREFILL).pages[write.source]
@@ -30,6 +32,23 @@ def land(draft: Draft, write: Write) -> bool:
     return True
 
 
+def is_slot(draft: Draft, write: Write) -> bool:
+    """Whether it writes metadata into a slot."""
+    return write.layer == draft.config.layers
+
+
+def land_in_slot(draft: Draft, write: Write) -> bool:
+    """Nothing keeps what comes late out of a slot that has another owner by now."""
+    if write not in draft.wire or not is_slot(draft, write):
+        return False
+    alive = write.epoch == draft.side(PREFILL).epoch
+    if alive and GHOST not in draft.config.faults and _has_failed(draft, write):
+        return False
+    draft.wire -= {write}
+    draft.put(write.page, Owner(write.request, write.attempt))
+    return True
+
+
 def vanish(draft: Draft, write: Write) -> bool:
     """A write whose completion was an error, or whose prefill died, never lands after all."""
     alive = write.epoch == draft.side(PREFILL).epoch
@@ -40,8 +59,9 @@ def vanish(draft: Draft, write: Write) -> bool:
 
 
 def _has_failed(draft: Draft, write: Write) -> bool:
-    job = draft.job(write.request, write.attempt)
-    return (write.nth, write.layer) not in job.outstanding | job.done
+    job, attempt = draft.job(write.request, write.attempt), draft.attempt(write.request, write.attempt)
+    known = attempt.reading | attempt.got if draft.config.pulls else job.outstanding | job.done
+    return (write.nth, write.layer) not in known
 
 
 def lose(draft: Draft, message: Message) -> bool:

@@ -8,17 +8,23 @@ from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import (
     ACK_WHEN_DRAINED,
     ANSWER_EARLY,
+    BOOTSTRAP_TIME_OUT,
     COMPUTE_BEFORE_POST,
+    DECODE,
     FAIL,
     LATE_FORWARD,
+    NIC,
     OVERTAKE,
     POST_AT_ONCE,
     PREFILL,
     RECEIVE_TIME_OUT,
     RECEIVE_WATCHDOG,
+    REMEMBER_ENDED,
     RESTART,
+    ROUTER,
     STOP_POSTING_ON_ABORT,
     TELL_PEER_OF_END,
+    UNIQUE_TRANSFER_ID,
     Config,
     Content,
     Job,
@@ -28,24 +34,93 @@ from racelab.model.spec.state import (
     initial,
 )
 
-NIC = "nic"
 SILENCE = "silence"
 """What a duty that is left out leads to."""
 
 
 def receive_reserve(draft: Draft, message: Message) -> bool:
-    """Decode has pages for an attempt: it waits for source pages. A second copy changes nothing."""
-    job = draft.job(message.request, message.attempt)
-    draft.report("received", PREFILL, (message.request, message.attempt), message.type, message.chunk, message.ok)
-    if job.stage != "none":
-        draft.report("ignored", PREFILL, (message.request, message.attempt), message.type)
+    """Decode has pages for an attempt: it waits for source pages.
+
+    A second copy changes nothing, unless the attempt has ended since: that opens it again, if no guard minds; so
+    does a reserve that comes after the abort that follows it.
+    """
+    subject = (message.request, message.attempt)
+    if not _in_order(draft, message):
+        return False
+    job, holder = draft.job(*subject), in_room(draft, *subject)
+    draft.report("received", PREFILL, subject, message.type, message.chunk, message.ok)
+    if holder == subject and not job.released and job.stage != "offered":
+        draft.report("ignored", PREFILL, subject, message.type)
         return True
+    in_use = holder not in (None, subject) and not draft.job(*holder).released if holder else False
+    over = job.closed or (holder == subject and job.released)
+    if (in_use and draft.refuse(UNIQUE_TRANSFER_ID, PREFILL, subject, "accepted")) or (
+        over and draft.refuse(REMEMBER_ENDED, PREFILL, subject, "accepted")
+    ):
+        if job.closed:
+            draft.send(Message("abort-ack", *subject, None, True, message.pages), None, True)
+        else:
+            draft.send(Message("failed", *subject))
+        return True
+    begins = ROUTER not in draft.config.parts or (job.stage == "offered" and not job.released)
     shape = draft.config.shapes[message.request]
     first = 0 if shape.too_long else shape.granted - len(message.pages)
     start = first // draft.config.chunk_pages
-    job = Job("waiting", first, message.pages, computed=start, posted=start)
-    draft.set_job(message.request, message.attempt, job)
-    draft.waiting = (*draft.waiting, (message.request, message.attempt))
+    stage = "waiting" if begins else "reserved"
+    job = Job(stage, first, message.pages, computed=start, posted=start, offered=job.offered, closed=job.closed)
+    draft.set_job(*subject, job)
+    if begins:
+        draft.waiting = (*draft.waiting, subject)
+    if shape.room is not None:
+        draft.enter(PREFILL, shape.room, *subject)
+    return True
+
+
+def in_room(draft: Draft, request: str, number: int) -> tuple[str, int] | None:
+    """Whom prefill knows by the transfer id of an attempt."""
+    if draft.config.shapes[request].room is not None:
+        return draft.in_room(PREFILL, request)
+    return (request, number) if draft.job(request, number).stage != "none" else None
+
+
+def _in_order(draft: Draft, message: Message) -> bool:
+    """Where a transfer id is used again, what was said of its last owner before comes before."""
+    room = draft.config.shapes[message.request].room
+    if OVERTAKE in draft.config.faults or room is None:
+        return True
+    current = draft.side(DECODE).rooms
+    for other in draft.net:
+        if other.type not in ("reserve", "abort", "complete") or other[1:3] == message[1:3]:
+            continue
+        if draft.config.shapes[other.request].room == room and (room, other.request, other.attempt) not in current:
+            return False
+    return True
+
+
+def offer(draft: Draft, request: str, number: int) -> bool:
+    """A router has the request for prefill too."""
+    job = draft.job(request, number)
+    if ROUTER not in draft.config.parts or job.offered:
+        return False
+    draft.report("offered", PREFILL, (request, number))
+    if job.stage == "reserved" and not job.released:
+        job = job._replace(stage="waiting")
+        draft.waiting = (*draft.waiting, (request, number))
+    elif job.stage == "none":
+        job = job._replace(stage="offered")
+    ends = job.stage == "offered" and job.closed and not job.released
+    draft.set_job(request, number, job._replace(offered=True, released=job.released or ends))
+    if ends:
+        draft.report("attempt-ended", PREFILL, (request, number))
+    return True
+
+
+def give_up_offer(draft: Draft, request: str, number: int) -> bool:
+    """No pages have come from decode."""
+    job = draft.job(request, number)
+    if BOOTSTRAP_TIME_OUT not in draft.config.faults or job.stage != "offered" or job.released:
+        return False
+    let_go(draft, request, number)
     return True
 
 
@@ -89,6 +164,8 @@ def post(draft: Draft, request: str, number: int, chunk: int) -> bool:
     config, job = draft.config, draft.job(request, number)
     if job.stage != "accepted" or job.released or job.posted != chunk or chunk >= config.posted_chunks(request):
         return False
+    if config.pulls:
+        return False
     now = LATE_FORWARD not in config.parts
     if not now and chunk >= job.computed and config.guarded(COMPUTE_BEFORE_POST):
         return False
@@ -106,9 +183,15 @@ def post(draft: Draft, request: str, number: int, chunk: int) -> bool:
             }
             draft.report("posted", PREFILL, target, chunk, layer, source.page)
     outstanding = job.outstanding | {(index, layer) for index in indices for layer in layers}
+    if config.slots and chunk + 1 == config.posted_chunks(request):  # the first token is a part of the last chunk
+        last, slot = indices[-1], draft.attempt(request, number).slot
+        metadata = Write(request, number, last, config.layers, slot, 0, job.sources[last].page, 0, epoch)
+        draft.wire |= {metadata}
+        draft.report("posted", PREFILL, (request, number), chunk, None, None)
+        outstanding |= {metadata[2:4]}
     draft.set_job(request, number, job._replace(posted=chunk + 1, outstanding=outstanding))
     if job.aborted and chunk + 1 == config.posted_chunks(request):  # it has gone on to the end
-        _release(draft, request, number)
+        let_go(draft, request, number)
     return True
 
 
@@ -143,7 +226,7 @@ def complete(draft: Draft, request: str, number: int, writes: Iterable[tuple[int
 def _part(draft: Draft, write: tuple[int, int]) -> tuple[int, int]:
     """The chunk and the rank that a write is of."""
     index, layer = write
-    return index // draft.config.chunk_pages, layer % draft.config.ranks
+    return index // draft.config.chunk_pages, draft.config.rank_of(layer)
 
 
 def _is_of(draft: Draft, write: Write, request: str, number: int, writes: frozenset[tuple[int, int]]) -> bool:
@@ -154,37 +237,54 @@ def _is_of(draft: Draft, write: Write, request: str, number: int, writes: frozen
 
 def receive_abort(draft: Draft, message: Message) -> bool:
     """Post no more, unless no guard minds, let the source pages go, and say when nothing is outstanding."""
-    request, number, config = message.request, message.attempt, draft.config
-    draft.report("received", PREFILL, (request, number), message.type, message.chunk, message.ok)
+    subject, config = (message.request, message.attempt), draft.config
+    draft.report("received", PREFILL, subject, message.type, message.chunk, message.ok)
+    holder = in_room(draft, *subject)
+    overtakes = holder != subject and any(sent[:3] == ("reserve", *subject) for sent in draft.net)
+    if overtakes and OVERTAKE not in config.faults:
+        return False
+    if holder is None:
+        draft.set_job(*subject, draft.job(*subject)._replace(closed=True))
+        draft.report("ignored", PREFILL, subject, message.type)
+        return True
+    request, number = subject
     job = draft.job(request, number)
-    if job.stage == "none":
-        draft.report("ignored", PREFILL, (request, number), message.type)
-        kept_in_order = OVERTAKE not in config.faults
-        return not (kept_in_order and any(sent[:3] == ("reserve", request, number) for sent in draft.net))
     posting = job.stage == "accepted" and not job.released and job.posted < config.posted_chunks(request)
     next_to_post = draft.waiting[:1] == ((request, number),) and can_accept(config, draft.state)
     if POST_AT_ONCE in config.parts and (posting or next_to_post):
         return False
+    _note_stranger(draft, message, holder)
+    request, number = holder
+    job = draft.job(request, number)
     draft.set_job(request, number, job._replace(aborted=True))
     goes_on = not job.released and job.posted < config.posted_chunks(request)
     if not goes_on or draft.refuse(STOP_POSTING_ON_ABORT, PREFILL, (request, number), "posted"):
-        _release(draft, request, number)
+        let_go(draft, request, number)
     _acknowledge(draft, request, number)
     return True
 
 
 def receive_complete(draft: Draft, message: Message) -> bool:
     """Decode has taken the KV over: the source pages may go."""
-    request, number = message.request, message.attempt
-    draft.report("received", PREFILL, (request, number), message.type, message.chunk, message.ok)
-    if draft.job(request, number).stage == "none":
-        draft.report("ignored", PREFILL, (request, number), message.type)
+    subject = (message.request, message.attempt)
+    draft.report("received", PREFILL, subject, message.type, message.chunk, message.ok)
+    holder = in_room(draft, *subject)
+    if holder is None:
+        draft.report("ignored", PREFILL, subject, message.type)
         return True
-    _release(draft, request, number)
+    _note_stranger(draft, message, holder)
+    let_go(draft, *holder)
     return True
 
 
-def _release(draft: Draft, request: str, number: int) -> None:
+def _note_stranger(draft: Draft, message: Message, holder: tuple[str, int]) -> None:
+    """What a message tells is taken for the attempt that is in its room."""
+    if holder != (message.request, message.attempt):
+        draft.stray("message", message.request, message.attempt, holder[0])
+
+
+def let_go(draft: Draft, request: str, number: int) -> None:
+    """Prefill is done with an attempt: its source pages go."""
     job = draft.job(request, number)
     if job.released:
         return
@@ -199,7 +299,7 @@ def _tell_written(draft: Draft, request: str, number: int, job: Job, part: tuple
     chunk, rank = part
     ok = part not in job.failed
     pages = tuple(job.pages[index - job.first] for index in draft.config.posted(request, chunk, job.first))
-    draft.send(Message("written", request, number, chunk, ok, pages, rank), chunk, ok)
+    draft.send(Message("written", request, number, chunk, ok, pages, rank), chunk, ok, rank)
 
 
 def _acknowledge(draft: Draft, request: str, number: int) -> None:
@@ -216,7 +316,7 @@ def _acknowledge(draft: Draft, request: str, number: int) -> None:
 def will_give_up(config: Config, job: Job) -> bool:
     """Whether prefill's watchdog ends the attempt if decode does not say that it is done."""
     watched = RECEIVE_TIME_OUT in config.faults and config.guarded(RECEIVE_WATCHDOG)
-    return watched and job.stage != "none" and not job.released
+    return watched and not config.pulls and job.stage not in ("none", "offered") and not job.released
 
 
 def give_up_source(draft: Draft, request: str, number: int) -> bool:
@@ -224,7 +324,7 @@ def give_up_source(draft: Draft, request: str, number: int) -> bool:
     if not will_give_up(draft.config, draft.job(request, number)):
         return False
     draft.refuse(RECEIVE_WATCHDOG, PREFILL, (request, number), SILENCE)
-    _release(draft, request, number)
+    let_go(draft, request, number)
     if draft.refuse(TELL_PEER_OF_END, PREFILL, (request, number), SILENCE):
         draft.send(Message("failed", request, number))
     return True

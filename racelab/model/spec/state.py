@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 DECODE, PREFILL = "decode", "prefill"
+NIC = "nic"
+NO_SLOT = -1
 
 DRAIN_BEFORE_FREE = "drain-before-free"
 QUARANTINE_ON_EXPIRY = "quarantine-on-expiry"
@@ -29,27 +31,40 @@ EVERY_HANDLE_STOPPED = "every-handle-stopped"
 BYTES_BEFORE_COMMIT = "bytes-before-commit"
 LOCAL_WORK_BEFORE_GRANT = "local-work-before-grant"
 COMPUTE_BEFORE_POST = "compute-before-post"
+REFERENCE_NAMES_GENERATION = "reference-names-generation"
+RENEW_LEASE = "renew-lease"
+SLOT_CARRIES_OWNER = "slot-carries-owner"
+UNIQUE_TRANSFER_ID = "unique-transfer-id"
+REMEMBER_ENDED = "remember-ended"
 GUARDS = (
     *(DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT),
     *(STOP_POSTING_ON_ABORT, ACK_WHEN_DRAINED, TELL_PEER_OF_END, COMMIT_WHEN_WHOLE, RECEIVE_WATCHDOG),
     *(LENGTHS_AGREE, CHECK_INCARNATION, REGISTER_BEFORE_SEND, EVERY_HANDLE_STOPPED, BYTES_BEFORE_COMMIT),
-    *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST),
+    *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST, REFERENCE_NAMES_GENERATION, RENEW_LEASE, SLOT_CARRIES_OWNER),
+    *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED),
 )
 
 TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
 OVERTAKE, FAIL, GHOST, ANSWER_EARLY, RESTART = "overtake", "fail", "ghost", "answer-early", "restart"
-FAULTS = (TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, GHOST, RESTART)
+LEASE, OLD_REFERENCE, BOOTSTRAP_TIME_OUT = "lease", "old-reference", "bootstrap-time-out"
+FAULTS = (
+    *(TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, GHOST, RESTART, LEASE, OLD_REFERENCE),
+    BOOTSTRAP_TIME_OUT,
+)
 """What the environment may do: a client's patience ends, or the watchdogs' time; a client aborts; a message
 is lost, or arrives twice, or an abort before the reserve that it follows; the completion of a write is an
-error, and it lands all the same; prefill dies, and another takes its place.
+error, and it lands all the same; prefill dies, and another takes its place; the lease of pulled source pages ends;
+a client presents the reference of another request; prefill waits too long for decode's pages.
 
 The completion of a write may also come before its bytes are there (ANSWER_EARLY).
 """
 
 POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER = "post-at-once", "late-forward", "late-fill", "late-register"
-PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER)
+PULL, ROUTER = "pull", "router"
+PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER, PULL, ROUTER)
 """What a lab need not have: an abort that finds every chunk posted whose attempt has its source pages; queued
-forwards, queued zeros, a queued entry for a transfer."""
+forwards, queued zeros, a queued entry for a transfer; decode that reads the pages itself; a router that takes
+requests to both sides."""
 
 
 class Shape(NamedTuple):
@@ -57,13 +72,14 @@ class Shape(NamedTuple):
 
     `keys` are the content keys of the first pages: equal keys mean equal bytes. Without keys there
     is nothing to find in the prefix cache and nothing to publish. A prompt that is `too_long` for prefill has
-    a placeholder of one page transferred in its place.
+    a placeholder of one page transferred in its place. `room` is a transfer id that its client gives it.
     """
 
     pages: int
     granted: int
     keys: tuple[str, ...] = ()
     too_long: bool = False
+    room: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class Config:
     layers: int = 1
     chunk_pages: int = 1
     ranks: int = 1
+    slots: int = 0
     guards: frozenset[str] = frozenset(GUARDS)
     faults: frozenset[str] = frozenset({TIME_OUT, OVERTAKE, ABORT})
     parts: frozenset[str] = frozenset()
@@ -98,6 +115,15 @@ class Config:
     def guarded(self, name: str) -> bool:
         """Whether a guard is there."""
         return name in self.guards
+
+    @property
+    def pulls(self) -> bool:
+        """Whether decode reads the pages itself."""
+        return PULL in self.parts
+
+    def rank_of(self, layer: int) -> int:
+        """Which rank writes a layer. A slot is rank 0's part of the last chunk: its layer is the one after the last."""
+        return 0 if layer == self.layers else layer % self.ranks
 
     @property
     def handles(self) -> range:
@@ -157,6 +183,13 @@ class Page(NamedTuple):
     readers: frozenset[tuple[str, int]] = frozenset()
 
 
+class Owner(NamedTuple):
+    """Whose first token is in a slot."""
+
+    request: str
+    attempt: int
+
+
 Grant = tuple[Ticket, int]
 """The right of one handle, a rank of the peer, to reach a page."""
 
@@ -165,7 +198,8 @@ class Side(NamedTuple):
     """One pool: its pages, the allocator's stack (the top first), grants without stop evidence, and the bytes.
 
     `content` has, for each page and layer, whose KV it holds. `epoch` is prefill's incarnation, as each side
-    knows it.
+    knows it. `rooms` says who goes by a transfer id, `slots` whose word is in each metadata slot of decode, of
+    which those in `spare`, the top first, are nobody's.
     """
 
     pages: tuple[Page, ...]
@@ -173,6 +207,9 @@ class Side(NamedTuple):
     grants: frozenset[Grant]
     content: tuple[tuple[Content | None, ...], ...]
     epoch: int = 0
+    rooms: frozenset[tuple[str, str, int]] = frozenset()
+    slots: tuple[Owner | None, ...] = ()
+    spare: tuple[int, ...] = ()
 
 
 class Attempt(NamedTuple):
@@ -182,6 +219,10 @@ class Attempt(NamedTuple):
     The first `hits` of its tickets are pages that the prefix cache had; prefill was asked to fill
     others if it is `reserved`. It is `registered` once messages about it find it, `filled` once no zeros
     are due, and `peer` is the incarnation of prefill that decode knew when it was admitted.
+
+    Of a pulled one `ref` names the source pages, `reading` are reads (nth, layer) without a completion, `got` those
+    that succeeded, and it is `broken` once one failed. `stage` says how far it is: away (with prefill), claiming,
+    here, or stale.
     """
 
     tickets: tuple[Ticket, ...] = ()
@@ -196,15 +237,23 @@ class Attempt(NamedTuple):
     committed: bool = False
     running: bool = False
     ended: str | None = None
+    slot: int = -1
+    stage: str = "here"
+    ref: tuple[Ticket, ...] = ()
+    reading: frozenset[tuple[int, int]] = frozenset()
+    got: frozenset[tuple[int, int]] = frozenset()
+    broken: bool = False
 
 
 class Job(NamedTuple):
     """The same attempt on prefill.
 
-    `stage` is none, waiting or accepted; `first` is the place of the first of `pages`; `computed` and
-    `posted` are the chunks that are computed and posted next; a write is (nth, layer), without a completion
-    in `outstanding`, with a successful one in `done`; `failed` are chunks and ranks. It `owes` decode an
-    acknowledgement of its abort until nothing is outstanding.
+    `stage` is none, offered (by a router; decode's pages are to come), reserved (they are here, the request is
+    to come), waiting, accepted or referenced (pulled, and computed); `first` is the place of the first of `pages`;
+    `computed` and `posted` are the chunks that are computed and posted next; a write is (nth, layer), without a
+    completion in `outstanding`, with a successful one in `done`; `failed` are chunks and ranks. It `owes` decode an
+    acknowledgement of its abort until nothing is outstanding. It was `closed` by an abort that came before anything
+    else; `readers` have claimed its pages.
     """
 
     stage: str = "none"
@@ -219,10 +268,14 @@ class Job(NamedTuple):
     aborted: bool = False
     owes: bool = False
     released: bool = False
+    offered: bool = False
+    closed: bool = False
+    readers: frozenset[tuple[str, int]] = frozenset()
 
 
 class Write(NamedTuple):
-    """A one-sided write that is posted and has not landed: into `page`, out of `source`."""
+    """A one-sided write, or a read, that is posted and has not landed: into `page`, out of `source`. A write of the
+    layer after the last is one of metadata: its `page` is a slot."""
 
     request: str
     attempt: int
@@ -233,6 +286,9 @@ class Write(NamedTuple):
     source: int
     source_gen: int
     epoch: int = 0
+
+
+TO_PREFILL = ("reserve", "abort", "complete", "claim", "release-source")
 
 
 class Message(NamedTuple):
@@ -252,7 +308,7 @@ class Message(NamedTuple):
     @property
     def to(self) -> str:
         """The instance that it goes to."""
-        return PREFILL if self.type in ("reserve", "abort", "complete") else DECODE
+        return PREFILL if self.type in TO_PREFILL else DECODE
 
 
 class Stray(NamedTuple):
@@ -298,7 +354,9 @@ def initial(config: Config) -> State:
     """Nothing has been submitted, and every page is free."""
     nothing: tuple[Any, ...] = tuple(() for _ in config.shapes)
     return State(
-        decode=_side(config.decode_pages, config.layers),
+        decode=_side(config.decode_pages, config.layers)._replace(
+            slots=(None,) * config.slots, spare=tuple(range(config.slots))
+        ),
         prefill=_side(config.prefill_pages, config.layers),
         attempts=nothing,
         jobs=nothing,

@@ -6,6 +6,7 @@ from duet import Duet
 
 from racelab.evidence.events import KINDS
 from racelab.model import boundary
+from racelab.model.spec.state import Shape
 from racelab.scenario import Lab, Request
 
 
@@ -24,7 +25,7 @@ def test_the_configuration_is_that_of_the_lab_and_its_requests() -> None:
     assert (config.decode_pages, config.prefill_pages, config.layers, config.chunk_pages) == (8, 8, 2, 2)
     assert config.shapes["a"][:2] == (4, 3)
     assert len(config.shapes["a"].keys) == 3
-    assert config.shapes["b"] == (1, 1, (), False)
+    assert config.shapes["b"] == Shape(1, 1)
     assert config.chunks("a") == 2
 
 

@@ -15,10 +15,16 @@ TWO = {"r1": Shape(1, 1), "r2": Shape(1, 1)}
 PUBLISHED = {"r1": Shape(2, 2, ("k",)), "r2": Shape(2, 2, ("k",))}
 
 
-def system(decode_pages: int, prefill_pages: int, shapes: dict[str, Shape], *words: str, ranks: int = 1) -> Config:
+SAME_ROOM = {"r1": Shape(1, 1, room="t"), "r2": Shape(1, 1, room="t")}
+
+
+def system(
+    decode_pages: int, prefill_pages: int, shapes: dict[str, Shape], *words: str, ranks: int = 1, slots: int = 0
+) -> Config:
     """A system with these faults and parts."""
     faults, parts = frozenset(words) - set(state.PARTS), frozenset(words) & set(state.PARTS)
-    return Config(decode_pages, prefill_pages, shapes, layers=ranks, ranks=ranks, faults=faults, parts=parts)
+    pages = (decode_pages, prefill_pages)
+    return Config(*pages, shapes, layers=ranks, ranks=ranks, slots=slots, faults=faults, parts=parts)
 
 
 CASES = {
@@ -38,6 +44,11 @@ CASES = {
     "bytes-before-commit": ("integrity", system(1, 1, ONE, "answer-early")),
     "local-work-before-grant": ("integrity", system(1, 1, ONE, "late-fill")),
     "compute-before-post": ("integrity", system(1, 1, ONE, "late-forward")),
+    "reference-names-generation": ("isolation", system(1, 1, TWO, "old-reference", "pull")),
+    "renew-lease": ("finality", system(2, 1, TWO, "lease", "pull")),
+    "slot-carries-owner": ("isolation", system(2, 2, TWO, "abort", slots=1)),
+    "unique-transfer-id": ("isolation", system(2, 2, SAME_ROOM, "abort")),
+    "remember-ended": ("finality", system(1, 1, ONE, "bootstrap-time-out", "router")),
 }
 
 
@@ -54,8 +65,14 @@ def test_the_guard_alone_matters(guard: str) -> None:
     assert off.steps
 
 
-def test_an_abort_that_overtakes_its_reserve_leaks_source_pages_until_prefill_gives_up() -> None:
-    config = system(1, 1, ONE, "abort", "overtake", "receive-time-out")
+def test_an_abort_that_overtakes_its_reserve_is_remembered_or_source_pages_are_nobodys() -> None:
+    config = system(1, 1, ONE, "abort", "overtake")
     assert search(config, ["conservation"]).violated is None
-    kept_in_order = system(1, 1, ONE, "abort")
-    assert search(kept_in_order, ["conservation"]).violated is None
+    forgets = replace(config, guards=config.guards - {"remember-ended"})
+    assert search(forgets, ["conservation"]).violated == "conservation"
+
+
+def test_an_id_that_is_used_again_has_its_last_owners_abort_done_to_the_next_where_messages_overtake() -> None:
+    config = system(2, 2, SAME_ROOM, "abort")
+    assert search(config, ["isolation"]).violated is None
+    assert search(replace(config, faults=config.faults | {"overtake"}), ["isolation"]).violated == "isolation"
