@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import yaml
 
-from racelab import documents, lab_problems, repeats, request_problems
+from racelab import documents, lab_problems, matches, repeats, request_problems
 from racelab.errors import DocumentError
 from racelab.instances import INSTANCES_MAX, ROLES, named
 from racelab.process_steps import Condition
@@ -179,7 +179,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     def notifies(self, step: Armed) -> bool:
         """Whether a step is about notifications of the transport, and not about the bus."""
-        return step.message is not None and step.message.type == NEWS and self.lab.news == NOTIFY
+        return step.message is not None and step.message.type == matches.NEWS and self.lab.news == "notify"
 
     def timeout_ms(self, request: str) -> int | None:
         """How long the client of a request waits, on the virtual clock; None if it does so for ever."""
@@ -287,20 +287,6 @@ def _requests(document: documents.Document, data: Any) -> dict[str, Request]:
     return built
 
 
-READ = "read"
-"""The key for reads: their match has `op` read."""
-
-NOTIFY = "notify"
-"""The key for notifications, which are messages of type NEWS."""
-
-BATCH = "batch"
-"""The key for whole batches: their match has `batch` true."""
-
-_SPECIAL = (READ, NOTIFY, BATCH)
-
-NEWS = "written"
-"""What prefill says of writes that have completed."""
-
 Placed = tuple[Step | None, documents.Place]
 """A step, or None where it cannot be read, and where it stands."""
 
@@ -332,32 +318,11 @@ def _step(document: documents.Document, item: Any, place: documents.Place) -> Pl
         return None, place
     if not isinstance(value, dict):
         value = {msgspec.structs.fields(kind)[0].encode_name: value}
-    nested: dict[str, Any] = {}
-    if issubclass(kind, Armed):
-        for key, match in (("write", WriteMatch), ("message", MessageMatch), ("work", WorkMatch)):
-            if key in value:
-                nested[key] = document.build(match, value[key], *place, key)
-        if READ in value:
-            reads = document.build(WriteMatch, value[READ], *place, READ)
-            nested["write"] = msgspec.structs.replace(reads, op=READ) if reads is not None else None
-        if BATCH in value:
-            whole = document.build(WriteMatch, value[BATCH], *place, BATCH)
-            nested["write"] = msgspec.structs.replace(whole, batch=True) if whole is not None else None
-        if NOTIFY in value:
-            nested["message"] = _notifications(document, value[NOTIFY], place)
-        value = {key: item for key, item in value.items() if key not in nested and key not in _SPECIAL}
-    more = _SPECIAL if issubclass(kind, Armed) else ()
-    step = document.build(kind, value, *place, partial=True, more=more)
+    if not issubclass(kind, Armed):
+        return document.build(kind, value, *place, partial=True), place
+    nested = matches.read(document, value, place)
+    step = document.build(kind, matches.rest(value), *place, partial=True, more=matches.OWN_KEYS)
     return msgspec.structs.replace(step, **nested) if step is not None and nested else step, place
-
-
-def _notifications(document: documents.Document, wanted: Any, place: documents.Place) -> MessageMatch | None:
-    """What `notify:` matches."""
-    lab = document.data.get("lab") or {}
-    if not isinstance(lab, dict) or lab.get("news") != NOTIFY:
-        document.problem("nobody notifies anybody here: it needs 'lab: {news: notify}'", *place)
-    given = wanted if isinstance(wanted, dict) else {}
-    return document.build(MessageMatch, {"type": NEWS} | given, *place, NOTIFY)
 
 
 def _check(
@@ -478,10 +443,8 @@ def _dump_step(step: Step) -> dict[str, Any]:
     for key in ("write", "message", "work"):
         if isinstance(value.get(key), dict):
             value[key] = _without_defaults(getattr(step, key))
-    if isinstance(step, Armed) and step.reads:
-        value[READ] = {key: item for key, item in value.pop("write").items() if key != "op"}
-    if isinstance(step, Armed) and step.batches:
-        value[BATCH] = {key: item for key, item in value.pop("write").items() if key != BATCH}
+    if isinstance(step, Armed):
+        value = matches.dump(step, value)
     return {verb(step): value if len(value) != 1 else next(iter(value.values()))}
 
 

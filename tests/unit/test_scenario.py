@@ -200,6 +200,7 @@ steps:
         ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
         ("write: {request: r1, layer: 0}", "write: {bytes: [9, 9]}", 6, "bytes is a range"),
         ("  - submit: r1", "  - hold: {id: n, notify: {request: r1}}", 7, "needs 'lab: {news: notify}'"),
+        ("write: {request: r1, layer: 0}", "notify: r1", 6, "expected a mapping"),
         ("write: {request: r1, layer: 0}", "batch: {request: r1, layer: 0}", 6, "it has no layer of its own"),
     ],
 )
