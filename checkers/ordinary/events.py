@@ -290,7 +290,7 @@ class Landed(Record, tag="landed"):
     data: Gated
 
 
-_UNREAD = "run-started step step-done queued chunks look scan sockets rails armed delivered"
+_UNREAD = "run-started step step-done queued chunks look scan sockets rails armed delivered offered batched"
 """Kinds that no specification asks for."""
 
 Unread = tuple(

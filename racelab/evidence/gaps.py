@@ -23,9 +23,9 @@ LOOKED_AT: dict[str, frozenset[str]] = {
     | _READS
     | {"received", "ignored", "attempt-ended", "counted", "slot-region", "slot-taken", "slot-freed", "slot-read"}
     | {*TERMINAL_KINDS},
-    "integrity": _PAGES | _HOLDERS | _WRITES | _READS | {"finished", "work-done"},
+    "integrity": _PAGES | _HOLDERS | _WRITES | _READS | {"finished", "work-done", "requeued"},
     "finality": frozenset(
-        {"submitted", *TERMINAL_KINDS, "committed", "read", "phase"}
+        {"submitted", *TERMINAL_KINDS, "committed", "read", "phase", "forwarded", "referenced"}
         | {"page-draining", "page-free", "page-quarantined"}
     ),
     "conservation": _PAGES | _HOLDERS | _WRITES | {"sent", "attempt-ended", "quiesced", "queue-pair"},

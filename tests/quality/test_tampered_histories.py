@@ -216,6 +216,41 @@ def test_whose_word_stop_evidence_is_matters_to_the_glance_as_to_the_rules(
             agree_from_file(History(history.header, events), tmp_path, (closed, word))
 
 
+FEATURES = {
+    "prefix cache": Lab(prefix_cache=True, decode_pages=8),
+    "layer-wise": Lab(send="layer-wise"),
+    "ranks": Lab(ranks=2),
+    "pull": Lab(transfer="pull"),
+    "slots": Lab(metadata_slots=4),
+    "router": Lab(router=True),
+    "scales": Lab(streams=("scales",)),
+    "draft": Lab(streams=("draft",)),
+    "preemption": Lab(preemption=True),
+    "small batches": Lab(max_batch=1),
+    "zero fill": Lab(zero_fill=True),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_whatever_an_engine_can_do_the_glance_says_what_the_rules_say_or_nothing(feature: str, tmp_path: Path) -> None:
+    """As the real engines do it, and ten tamperings of that."""
+    sizes = {"r1": 40, "r2": 43, "r3": 25}
+    requests = {
+        name: Request(prompt_tokens=size, new_tokens=6, prefix="s", prefix_tokens=16) for name, size in sizes.items()
+    }
+    duet = Duet(requests, FEATURES[feature])
+    duet.submit(*sizes)
+    duet.play()
+    history = histories.numbered(duet.history())
+    agree_from_file(history, tmp_path, feature)
+    rng = random.Random(feature)
+    for name in rng.choices(sorted(TAMPERINGS), k=10):
+        place = rng.randrange(len(history.events))
+        events = TAMPERINGS[name](history.events, place, rng)
+        if events is not None:
+            agree_from_file(History(history.header, histories.renumbered(events)), tmp_path, (feature, name, place))
+
+
 def test_most_of_them_are_wrong_and_some_are_not() -> None:
     wrong = Counter()
     for number in range(TAMPERED):
