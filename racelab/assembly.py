@@ -24,6 +24,7 @@ from racelab.errors import LabError, UsageError
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.result import Checker
+from racelab.instances import role_of
 from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
 from racelab.report.page import write as write_report
@@ -322,19 +323,21 @@ def _roomier(lab: Shape, prevented: Played) -> Shape:
     """Twice the pages where the guard kept one; decode's if it kept none."""
     instance, seq = prevented.history.by_kind["blocked"][0].data["by"]
     refusals = (each for each in prevented.history.by_kind["refused"] if (each.instance, each.seq) == (instance, seq))
-    if instance == "prefill" and any(refusal.page is not None for refusal in refusals):
+    if role_of(instance) == "prefill" and any(refusal.page is not None for refusal in refusals):
         return msgspec.structs.replace(lab, prefill_pages=2 * lab.prefill_pages)
     return msgspec.structs.replace(lab, decode_pages=2 * lab.decode_pages)
 
 
 def try_equivalents(bench: Workbench, order: Order, prevented: Played, guard: str) -> list[dict[str, Any]]:
     """Under `prevented`: the same fault on another page, and let go only after the drain has run out,
-    must be harmless too (with spare pages, since quarantine costs some); and without the guard that
-    refused it the step must go through, else that guard is not what prevented it."""
-    roomy = _roomier(order.scenario.lab, prevented)
+    must be harmless too (with spare pages, since quarantine costs some; where the fault is a lack of pages, with
+    those that there are); and without the guard that refused it the step must go through, else that guard is not
+    what prevented it."""
+    lab = order.scenario.lab
+    roomy, pages = (lab, "with the same pages") if lab.preemption else (_roomier(lab, prevented), "with spare pages")
     elsewhere = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=roomy), runs=1)
     tried = []
-    for what, drain_first in (("with spare pages", False), ("with spare pages, after the drain has run out", True)):
+    for what, drain_first in ((pages, False), (f"{pages}, after the drain has run out", True)):
         tried.append({"what": what, "verdict": bench.play(elsewhere, drain_first=drain_first).verdict.verdict})
     bare = bench.play(replace(order, without=(*order.without, guard), runs=1))
     return [*tried, {"what": f"without {guard}", "verdict": bare.verdict.verdict}]
