@@ -16,6 +16,8 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
     """Each key that does not go with the others, and why."""
     if lab.news == "notify" and len(lab.instances) > len(ROLES):
         yield "news", "notifications are of one prefill and one decode"
+    if lab.transfer == "pull":
+        yield from _of_pulls(lab)
     if lab.preemption and lab.transfer == "pull":
         yield "preemption", "a preempted request has no reference to come again with: it is for labs that push"
     if lab.preemption and lab.router:
@@ -30,6 +32,15 @@ def of_lab(lab: Lab) -> Iterator[tuple[str, str]]:
         yield "send", "a placeholder is sent as a whole: no prefill-token-limit beside layer-wise sending"
     if lab.streams and lab.prefill_token_limit is not None:
         yield "streams", "a placeholder is of the model's own KV alone: no prefill-token-limit beside other streams"
+
+
+def _of_pulls(lab: Lab) -> Iterator[tuple[str, str]]:
+    if lab.router:
+        yield "router", "a pulled request goes by its client, or router, in any case: to prefill, then to decode"
+    if lab.metadata_slots is not None:
+        yield "metadata-slots", "prefill writes slots of decode's, and nothing where decode pulls"
+    if lab.news != "bus":
+        yield "news", "prefill has no completed writes to tell of where decode pulls"
 
 
 def of_step(step: Step, steps: Iterable[Step], lab: Lab) -> Iterator[str]:

@@ -395,22 +395,10 @@ def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Req
             document.problem(f"{key}: {INSTANCES_MAX} at most", "lab", key)
     if lab.ranks not in RANKS:
         document.problem(f"ranks: one of {', '.join(map(str, RANKS))}, which divide the heads evenly", "lab", "ranks")
-    if lab.ranks > 1 and lab.transfer == "pull":
-        document.problem("a pull reads whole layers: one rank", "lab", "ranks")
     for key, problem in lab_problems.of_lab(lab):
         document.problem(problem, "lab", key)
     if lab.chunk_tokens % max(lab.page_tokens, 1):
         document.problem("chunk-tokens must be a multiple of page-tokens", "lab", "chunk-tokens")
-    if lab.transfer == "pull":
-        for key, asked in (
-            ("ranks", lab.ranks > 1),
-            ("router", lab.router),
-            ("metadata-slots", lab.metadata_slots is not None),
-            ("prefill-token-limit", lab.prefill_token_limit is not None),
-            ("news", lab.news != "bus"),
-        ):
-            if asked:
-                document.problem(f"{key} is for labs that push", "lab", key)
     for name, request in requests.items():
         for problem in request_problems.of_sizes(request, lab, pages_needed(lab, request)):
             document.problem(problem, "requests", name)

@@ -171,7 +171,8 @@ class Decode(Retracting):
     def _grant(self, request: Live) -> int:
         """Grant the pages that are to be filled; the index of the first after them."""
         granted = -(-request.transferred // self._shape.page_tokens)
-        for index in range(request.hits, granted):
+        filled = self._pulls.pages_of(request) if request.pulled and self._pulls is not None else granted
+        for index in range(request.hits, filled):
             size_bytes = self._pool.valid_bytes(index, request.transferred)
             if not request.pulled:
                 self._tails.mark(request.tickets[index], index, request.transferred)

@@ -9,6 +9,9 @@ from racelab.engine.guards import Ticket
 from racelab.engine.handles import Handle
 from racelab.engine.outgoing import Outgoing
 
+PLACEHOLDER = [0, 0]
+"""What prefill computes in place of a prompt that it does not accept: one token's KV travels."""
+
 
 @dataclass
 class Job:
@@ -55,6 +58,11 @@ class Job:
     """of the prompt; prefill is done with those before it"""
     over: str | None = None
     """why it has ended"""
+
+    def hold_to(self, limit: int | None) -> None:
+        """A longer prompt than so many tokens is not accepted: a placeholder is computed in its place."""
+        if limit is not None and len(self.prompt) > limit:
+            self.prompt, self.first_page, self.placeholder = PLACEHOLDER, 0, True
 
     def is_of(self, request: str, attempt: int) -> bool:
         """Whether it is this attempt."""

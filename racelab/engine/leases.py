@@ -61,8 +61,9 @@ class Sources:
 
     def submit(self, name: str, attempt: int, prompt: list[int], new_tokens: int, timeout_ms: int | None = None) -> Job:
         """A request arrives to be computed and pulled."""
-        pages = -(-(len(prompt) - 1) // self._shape.page_tokens)
-        job = Job(name, attempt, None, prompt, first_page=pages, pulled=True)
+        job = Job(name, attempt, None, prompt, pulled=True)
+        job.hold_to(self._shape.prefill_token_limit)
+        job.first_page = -(-job.transferred // self._shape.page_tokens)  # nothing of it is posted
         job.submitted_ms = self._clock.now_ms
         self._jobs[name, attempt] = job
         self._recorder.record("submitted", name, attempt, prompt_tokens=len(prompt), new_tokens=new_tokens)
@@ -93,7 +94,7 @@ class Sources:
         """The whole prompt is computed: hand out the reference, and begin the lease."""
         job.referenced = True
         rows = self._pool.fingerprints(job.sources, job.transferred)
-        layers = self._shape.layers
+        blocks = len(self._pool.blocks)
         seen = [str(row[5]) for row in rows]
         chunks = [self._pool.seen.of(one) or "" for one in seen]
         reference = Reference(
@@ -101,9 +102,10 @@ class Sources:
             attempt=job.attempt,
             instance=self._recorder.instance,
             pages=[(ticket.page, ticket.gen) for ticket in job.sources],
-            fingerprints=[seen[index : index + layers] for index in range(0, len(rows), layers)],
-            chunks=[chunks[index : index + layers] for index in range(0, len(rows), layers)],
+            fingerprints=[seen[index : index + blocks] for index in range(0, len(rows), blocks)],
+            chunks=[chunks[index : index + blocks] for index in range(0, len(rows), blocks)],
             submitted_ms=job.submitted_ms,
+            tokens=job.transferred,
         )
         self._recorder.record("referenced", job.request, job.attempt, reference=msgspec.to_builtins(reference))
         self._begin_lease(job)
@@ -161,7 +163,7 @@ class Sources:
         if job is not None and not job.released:
             job.readers.add((message.request, message.attempt))
             self._begin_lease(job)
-        regions = [self._pool.address(layer) for layer in range(self._pool.layers)]
+        regions = [self._pool.address(block) for block in range(len(self._pool.blocks))]
         self._mail.send(
             "claimed",
             message.sender,

@@ -41,9 +41,6 @@ from racelab.transport.mooncake import Completion, Transport, Write
 
 NIC = "nic"
 
-PLACEHOLDER = [0, 0]
-"""What prefill computes in place of a prompt that it does not accept: one token's KV travels."""
-
 
 class Prefill:
     """Single-threaded: every method runs on the instance's event loop."""
@@ -231,9 +228,7 @@ class Prefill:
 
     def _begin(self, job: Job) -> None:
         """The request is here, and so are decode's pages."""
-        limit = self._shape.prefill_token_limit
-        if limit is not None and len(job.prompt) > limit:
-            job.prompt, job.first_page, job.placeholder = PLACEHOLDER, 0, True
+        job.hold_to(self._shape.prefill_token_limit)
         self._take_up(job)
 
     def _take_up(self, job: Job) -> None:

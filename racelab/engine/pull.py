@@ -1,7 +1,7 @@
 """Decode's side of a pull: it presents a reference, reads the source pages into its own, and says when it is done.
 
 arrive  -> claim -> claimed: queue for pages, and renew the lease at half of it until the reads are over
-begin   -> one read a page's layer, posted with the page granted to the local NIC
+begin   -> one read a page's layer, or each rank's share of it, posted with the page granted to the local NIC
 all completed -> commit -> complete: the source may go
 the request ends before that -> release-source, once no read is outstanding
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from racelab.engine.clock import Timer, VirtualClock
-from racelab.engine.guards import SILENCE, Guards, LetLeaseLapse, SkipNotice
+from racelab.engine.guards import SILENCE, CloseOnFailure, CommitTransfer, Guards, LetLeaseLapse, SkipNotice
 from racelab.engine.ledger import Ledger
 from racelab.engine.live import Live
 from racelab.engine.mail import Mail
@@ -115,44 +115,67 @@ class Pulls:
     def begin(self, live: Live) -> None:
         """The request has its pages, granted to the local NIC: read into those that the cache did not have."""
         pull = self._of(live)
-        last = -(-live.transferred // self._shape.page_tokens)
-        reads = [self._read(pull, index, layer) for index in range(live.hits, last) for layer in self._layers]
-        pull.unfinished = {ticket.page: self._shape.layers for ticket in live.tickets[live.hits : last]}
-        pull.outstanding = len(reads)
-        for read in reads:
-            self._by_read[read.identity.write] = pull
-        self._transport.post(pull.segment, reads)
+        last = self.pages_of(live)
+        blocks = range(len(self._pool.blocks))
+        pull.unfinished = {ticket.page: len(blocks) for ticket in live.tickets[live.hits : last]}
+        pull.outstanding = len(pull.unfinished) * len(blocks)
+        for rank in range(self._pool.ranks):  # each reads its own share
+            share = blocks[rank :: self._pool.ranks]
+            reads = [self._read(pull, index, block) for index in range(live.hits, last) for block in share]
+            for read in reads:
+                self._by_read[read.identity.write] = pull
+            if reads:
+                self._transport.post(pull.segment, reads)
+        if not pull.outstanding:
+            self._conclude(pull)
 
-    @property
-    def _layers(self) -> range:
-        return range(self._shape.layers)
+    def pages_of(self, live: Live) -> int:
+        """As many of its pages as its reference has the KV of."""
+        tokens = min(live.transferred, self._of(live).reference.tokens)
+        return -(-tokens // self._shape.page_tokens)
 
-    def _read(self, pull: Pull, index: int, layer: int) -> Write:
+    def _conclude(self, pull: Pull) -> None:
+        """Everything that the reference names was read."""
+        live, tokens = pull.live, pull.reference.tokens
+        question = CommitTransfer(
+            *(live.name, live.attempt, None, None, "committed"),
+            failed=0,
+            missing=0,
+            tokens_written=tokens,
+            tokens_reserved=live.transferred,
+        )
+        if self._guards.refuse(question):
+            self._fail(live, f"the reference is of {tokens} of {live.transferred} tokens")
+        else:
+            self._commit(live)
+
+    def _read(self, pull: Pull, index: int, block: int) -> Write:
         self._reads += 1
         live = pull.live
         ticket = live.tickets[index]
         source_page, source_gen = pull.reference.pages[index]
-        address = self._pool.place(layer, ticket.page)
+        address = self._pool.place(block, ticket.page)
         identity = WriteIdentity(
             write=f"d{self._recorder.incarnation}-{self._reads}{mark_of(self._recorder.instance)}",
             request=live.name,
             attempt=live.attempt,
             chunk=index * self._shape.page_tokens // self._shape.chunk_tokens,
-            layer=layer,
+            block=None if self._pool.is_plain else block,
+            **self._pool.share(block),
             page=ticket.page,
             gen=ticket.gen,
             address=address,
-            bytes=self._pool.valid_bytes(index, live.transferred),
+            bytes=self._pool.valid_bytes(index, min(live.transferred, pull.reference.tokens), block),
             op="read",
             writer=self._recorder.instance if self._shape.decodes > 1 else None,
-            source=pull.regions[layer] + source_page * self._pool.page_bytes,
+            source=pull.regions[block] + source_page * self._pool.page_sizes[block],
         )
         return Write(
             identity,
             source_address=address,
             source_page=source_page,
-            fingerprint=pull.reference.fingerprints[index][layer],
-            chunks=pull.reference.chunks[index][layer] or None,
+            fingerprint=pull.reference.fingerprints[index][block],
+            chunks=pull.reference.chunks[index][block] or None,
             source_gen=source_gen,
             reads_from=pull.reference.instance,
         )
@@ -168,12 +191,21 @@ class Pulls:
             if ok and read.identity.page is not None:
                 self._arrived(pull, read.identity.page, completion.batch)
         live = pull.live
+        if not ok and pull.outstanding:
+            self._hear_failure(pull, completion.batch)
         if live.ended is not None:
             self._say_when_over(pull)
         elif pull.failed:
             self._fail(live, "a read failed")
         elif not pull.outstanding:
-            self._commit(live)
+            self._conclude(pull)
+
+    def _hear_failure(self, pull: Pull, batch: str) -> None:
+        """Some of its reads failed: the end of all, if no guard minds."""
+        about = (pull.live.name, pull.live.attempt)
+        if not self._guards.refuse(CloseOnFailure(*about, None, None, "grant-closed", outstanding=pull.outstanding)):
+            for ticket in self._ledger.granted_to(*about):
+                self._ledger.close(ticket, "failure-report", batch)
 
     def _arrived(self, pull: Pull, page: int, batch: str) -> None:
         pull.unfinished[page] -= 1

@@ -10,7 +10,8 @@ import msgspec
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
     """The pages of one attempt's prompt, first to last. `fingerprints` and `chunks` are what they held when they
-    were computed, one list a page with one entry a layer. The client submitted the attempt at `submitted_ms`."""
+    were computed, one list a page with one entry a memory block (a layer, or a rank's share of it). The client
+    submitted the attempt at `submitted_ms`."""
 
     request: str
     attempt: int
@@ -19,3 +20,5 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: list[list[str]]
     chunks: list[list[str]]
     submitted_ms: int
+    tokens: int
+    """whose KV is there"""

@@ -372,7 +372,8 @@ def test_reads_and_references_are_read_and_written_back() -> None:
     ("was", "now", "problem"),
     [
         ("{transfer: pull}", "{}", "nothing is read where prefill pushes"),
-        ("{transfer: pull}", "{transfer: pull, ranks: 2}", "ranks is for labs that push"),
+        ("{transfer: pull}", "{transfer: pull, router: true}", "goes by its client, or router, in any case"),
+        ("{transfer: pull}", "{transfer: pull, metadata-slots: 2}", "nothing where decode pulls"),
         ("reference-of: r1", "reference-of: r9", "no request 'r9'"),
         ("- submit: r1", "- submit: {request: r1, transfer-id: 7}", "a pull goes by its reference"),
         ("reference-of: r1", "reference-of: r1, transfer-id: 7", "a pull goes by its reference"),

@@ -223,3 +223,43 @@ def test_an_acknowledgement_that_ends_a_drain_lets_the_next_request_in_although_
     made.play()
     assert of(made, "finished", "r2")
     assert made.prefill.ledger.counts() == {"FREE": 2}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_each_rank_reads_its_own_share_and_the_answer_is_the_same(ranks: int) -> None:
+    answers = []
+    for lab in (Lab(transfer="pull", ranks=ranks), Lab(ranks=ranks)):
+        made = duet(lab=lab)
+        made.submit("r1", "r2")
+        made.play()
+        answers.append([of(made, "finished", name)[0].data["tokens"] for name in ("r1", "r2")])
+        assert outcomes(made.history()) == ALL_HELD
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_one_ranks_failed_read_says_nothing_of_the_others(guarded: bool) -> None:
+    guards = [name for name in GUARDS if guarded or name != "every-handle-stopped"]
+    made = duet(guards, Lab(transfer="pull", ranks=2), r1=Request(prompt_tokens=13))
+    made.reads.fails = lambda read: read.identity.rank == 0
+    made.submit("r1")
+    made.play()
+    closed = [event.data["evidence"] for event in of(made, "grant-closed", "r1") if event.instance == "decode"]
+    assert ("failure-report" in closed) != guarded
+    assert of(made, "failed", "r1")
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_prompt_one_token_over_the_limit_is_a_reference_to_less(guarded: bool) -> None:
+    guards = [name for name in GUARDS if guarded or name != "lengths-agree"]
+    requests = {"at": Request(prompt_tokens=39), "over": Request(prompt_tokens=40)}
+    made = duet(guards, Lab(transfer="pull", prefill_token_limit=39), **requests)
+    made.submit("at", "over")
+    made.play()
+    assert of(made, "finished", "at")
+    refused = [event for event in of(made, "refused", "over") if event.data["guard"] == "lengths-agree"]
+    assert bool(refused) == guarded
+    assert bool(of(made, "committed", "over")) != guarded
+    history = made.history()
+    assert outcomes(history)["integrity"] == ("held" if guarded else "violated")
+    assert outcomes(history)["conservation"] == "held"
