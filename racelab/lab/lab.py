@@ -19,7 +19,7 @@ from racelab.channel.hub import Hub, Peer
 from racelab.errors import DirtyLabError, MissingPartError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import INSTANCE_VARIABLE, Injector
-from racelab.instances import ROLES, role_of
+from racelab.instances import ROLES
 from racelab.lab.children import Child
 from racelab.lab.cluster import Cluster
 from racelab.lab.ray_cluster import RayCluster
@@ -261,10 +261,10 @@ class Lab:
         return self.hub.peers[name]
 
     def tell_of_replacement(self, names: list[str], segment: str) -> None:
-        """Writers learn that another process is at an address that they know, those too that this run is without."""
+        """All others learn that another process is at an address that they know, those too that this run is without:
+        a prefill writes there, a decode reads there, in this run or a later one."""
         for name in (*names, *(each for each in self._instances if each not in self.engines)):
-            if role_of(name) == "prefill":
-                self.hub.call(name, "peer_replaced", segment=segment)
+            self.hub.call(name, "peer_replaced", segment=segment)
 
     def begin(self, name: str, numbers_from: int, generations_from: int) -> None:
         """Have a replaced instance join the run: a new incarnation, which counts on from where the dead one was."""

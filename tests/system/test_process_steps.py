@@ -235,3 +235,24 @@ def test_a_request_that_decode_has_does_not_end_with_prefill(bench: Workbench) -
     result = finality.rules(hung)
     assert "ended_by_death" not in result.coverage
     assert any("r1 attempt 1 is not over" in finding.what for finding in result.findings)
+
+
+REPLACED = """
+scenario: pulled-from-a-new-one
+about: A test.
+lab: {transfer: pull}
+requests: {r1: {}, r2: {}}
+steps:
+  - submit: r1
+  - await: {event: finished, request: r1}
+  - kill: prefill
+  - restart: prefill
+  - submit: r2
+  - await: {event: finished, request: r2}
+"""
+
+
+def test_decode_reads_from_the_process_that_took_a_dead_prefills_place(bench: Workbench) -> None:
+    for run in range(2):  # the second time the lab knows an address where two have been
+        played = bench.play(Order(scenario.loads(REPLACED), "ledger"))
+        assert played.verdict.verdict == "not-reproduced", (run, played.verdict.why)

@@ -45,7 +45,7 @@ def test_the_verdict_is_what_the_scenario_says(bench: Workbench, wanted: Scenari
     assert played.failure is None
     assert played.verdict.verdict == wanted.expected[policy], played.verdict.why
     assert played.verdict.exit_code == 0
-    assert {each.state for each in played.verdict.injections} <= {"confirmed", "not-reached"}
+    assert {each.state for each in played.verdict.injections} <= {"confirmed", "not-reached", "met-nothing"}
     if played.verdict.verdict == "prevented":
         assert played.verdict.blocked_at is not None
         assert played.verdict.blocked_at["guard"] == wanted.guard
