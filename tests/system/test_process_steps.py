@@ -245,6 +245,7 @@ requests: {r1: {}, r2: {}}
 steps:
   - submit: r1
   - await: {event: finished, request: r1}
+  - await: {event: attempt-ended, request: r1}
   - kill: prefill
   - restart: prefill
   - submit: r2
