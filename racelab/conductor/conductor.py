@@ -302,12 +302,9 @@ class Conductor:
             return Outcome("met", "the stream is armed")
         more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
         self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
-        if step.write is not None:
+        if step.write is not None or self.scenario.notifies(step):
             for poster in posters(step, self.lab.engines):
                 self.hub.call(poster, "arm_lane", hold=step.id, match=match, count=step.count)
-        if self.scenario.notifies(step):
-            for poster in posters(step, self.lab.engines):
-                self.hub.call(poster, "arm_notices", hold=step.id)
         self._open.append(step.id)
         return Outcome("met", "the gate is armed")
 
@@ -337,13 +334,11 @@ class Conductor:
             if before is not None:
                 return Outcome("failed", f"claim: {hold} is queued behind {before}")
             return self._see_arrive(hold) if held else self._too_early(hold)
-        if step.write is not None:
+        if step.write is not None or self.scenario.notifies(step):
             for poster in posters(step, self.lab.engines):
                 self.crew.ask(poster, "disarm_lane", hold=hold)
+        if step.write is not None:
             self.looks.look(held, BEFORE)
-        if self.scenario.notifies(step):
-            for poster in posters(step, self.lab.engines):
-                self.crew.ask(poster, "disarm_notices", hold=hold)
         wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
         self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
         if step.goes_by_itself:
@@ -445,11 +440,9 @@ class Conductor:
         if step.event == "held":
             assert step.hold is not None
             hold = self._holds[step.hold]
-            if hold.batches:
-                return self.waiting.until(lambda: self._whole(hold), f"{hold.count} whole batch(es) held by {hold.id}")
-            return self.waiting.until(
-                lambda: _nth(self.witness.held(hold.id), hold.count), f"{hold.count} held by {hold.id}"
-            )
+            nth = batches.nth if hold.batches else _nth
+            held = self.witness.held
+            return self.waiting.until(lambda: nth(held(hold.id), hold.count), f"{hold.count} held by {hold.id}")
         count = max(step.count, len(self.witness.held(step.hold)) if step.hold else 1)
         since = len(self.witness.of(step.event)) if step.new else 0
         return self.waiting.until(
@@ -457,11 +450,6 @@ class Conductor:
             read_aloud(step).removeprefix("await "),
             refused=lambda since, at_rest: self._refusal(step.event, step.request, since, at_rest=at_rest),
         )
-
-    def _whole(self, hold: Armed) -> Event | None:
-        """The last event of a hold that has as many whole batches as it asks for."""
-        held = self.witness.held(hold.id)
-        return held[-1] if len(batches.whole(held)) >= hold.count else None
 
     def _refusal(self, event: str, request: str | None, since: int, *, at_rest: bool) -> Event | None:
         """The refusal of an awaited event. That of the scenario's own guard is final. Another guard's may be of

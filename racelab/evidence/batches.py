@@ -24,6 +24,11 @@ def whole(events: Iterable[Event]) -> list[str]:
     return [batch for batch, size in sizes(came).items() if count[batch] >= size]
 
 
+def nth(events: list[Event], count: int) -> Event | None:
+    """The last of these events, once so many batches are whole."""
+    return events[-1] if len(whole(events)) >= count else None
+
+
 def problems(held: list[Event], posted: Iterable[Event], count: int) -> list[str]:
     """What contradicts that so many whole batches (0: any number) were held, and nothing but them."""
     wrong = []

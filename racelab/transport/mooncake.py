@@ -135,6 +135,18 @@ class Transport:
             self._announcer.close()
         self._announcer = Announcer(announce)
 
+    def arm_lane(self, hold: str, match: dict[str, Any], count: int) -> None:
+        """Have what a hold wants go by its gate: accesses that agree, or notifications, which have a type."""
+        if "type" in match:
+            self.notices.arm(hold)
+        else:
+            self.lanes.arm(hold, match, count)
+
+    def disarm_lane(self, hold: str) -> None:
+        """A hold wants nothing more."""
+        self.notices.disarm(hold)
+        self.lanes.disarm(hold)
+
     def peer_replaced(self, segment: str) -> None:
         """Another process is at a peer's address. It is reached by a path of its own: an engine remembers what
         the dead one said of itself, its data port among it, and never asks again (Mooncake 0.3.13 over TCP)."""
