@@ -290,7 +290,10 @@ class Landed(Record, tag="landed"):
     data: Gated
 
 
-_UNREAD = "run-started step step-done queued chunks look scan sockets rails armed delivered offered batched"
+_UNREAD = (
+    "run-started step step-done queued chunks look scan sockets rails armed delivered "
+    "offered batched grown retried passed abort-ignored blocked halted"
+)
 """Kinds that no specification asks for."""
 
 Unread = tuple(

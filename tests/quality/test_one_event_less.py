@@ -15,6 +15,7 @@ from duet import Duet
 from msgspec import structs
 
 from checkers import conservation, finality, integrity, isolation
+from checkers.ordinary.events import Unread
 from racelab.evidence.events import KINDS
 from racelab.evidence.gaps import LOOKED_AT
 from racelab.evidence.history import History
@@ -85,3 +86,9 @@ def test_what_a_target_does_not_report_is_not_what_did_not_happen(name: str) -> 
 
 def test_the_kinds_that_rules_look_at_are_kinds_that_there_are() -> None:
     assert set().union(*LOOKED_AT.values()) <= KINDS.keys()
+
+
+def test_what_the_glance_leaves_unread_is_what_no_rule_looks_at() -> None:
+    unread = {kind.__struct_config__.tag for kind in Unread}
+    assert unread <= KINDS.keys()
+    assert not unread & set().union(*LOOKED_AT.values())
