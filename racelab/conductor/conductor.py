@@ -314,9 +314,10 @@ class Conductor:
     # -- letting go
 
     def _let_come(self, *holds: str) -> None:
-        """Before holds of whatever comes are let go: what is under way to them arrives, and is seen to stop."""
+        """Before holds of whatever comes are let go, and rules that let pass: what is under way to them arrives, and
+        is seen to stop or to pass."""
         waited_for = [self._holds[hold] for hold in holds if hold in self._open]
-        if any(not step.count and not step.goes_by_itself for step in waited_for):
+        if any(step.action == "pass" or (not step.count and not step.goes_by_itself) for step in waited_for):
             self.waiting.settle()
 
     def _let_go(self, hold: str, how: str, **change: int | str | None) -> Outcome:
