@@ -20,16 +20,30 @@ from racelab.engine.guards import GUARDS as OF_ENGINE
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.instances import ROLES
-from racelab.model.spec.state import DECODE, FAULTS, GUARDS, LATE_FILL, LATE_FORWARD, PREFILL, Config, Effect, Shape
-from racelab.scenario import Lab
+from racelab.model.spec.state import (
+    DECODE,
+    FAULTS,
+    GUARDS,
+    LATE_FILL,
+    LATE_FORWARD,
+    LATE_REGISTER,
+    PREFILL,
+    PULL,
+    REGISTER_BEFORE_SEND,
+    ROUTER,
+    Config,
+    Effect,
+    Shape,
+)
+from racelab.steps import Submit
 
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
-        *("offered", "abort-ignored", "retried", "batched"),
+        *("abort-ignored", "retried", "batched"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
-        *("work-held", "work-released", "work-done", "slot-region", "slot-taken", "slot-freed", "slot-read"),
+        *("work-held", "work-released", "work-done", "slot-region"),
         *("rails", "registration", "queue-pair", "work-request"),
         *("stopped", "continued", "killed", "restarted", "unregistered", "unmapped"),
     }
@@ -37,7 +51,13 @@ ASIDE = frozenset(
 """Kinds that say nothing of the system's own steps."""
 
 BEGINS: dict[str, str] = {
-    "submitted": "Submit",
+    "submitted": "Submit; where decode pulls, Request on prefill and Present on decode",
+    "offered": "Offer",
+    "referenced": "Refer",
+    "forwarded": "Forward",
+    "lease-expired": "Lapse",
+    "failed": "Orphan",
+    "attempt-ended": "GiveUpOffer",
     "cache-hit": "Join",
     "reference-dropped": "Unjoin",
     "page-private": "Admit on decode, Accept on prefill",
@@ -48,7 +68,7 @@ BEGINS: dict[str, str] = {
     "read": "Read",
     "finished": "Finish",
     "granted": "Post on prefill, Fill on decode",
-    "completed": "Land for each write that has not landed, then Complete",
+    "completed": "Land for each write that has not landed, then Complete, or CompleteRead on decode",
     "refused": "Expire or Evict, if a guard has something against it; GiveUp or GiveUpSource of the watchdog",
     "page-free": "Expire or Evict, if no guard has",
     "landed": "Land",
@@ -57,7 +77,7 @@ BEGINS: dict[str, str] = {
 }
 
 OBSERVED: dict[str, str] = {
-    "pool": "all pages are free, in the allocator's first order",
+    "pool": "all pages are free, in the allocator's first order; Restart, if it is prefill's second",
     "queued": "the first request of the queue does not find pages enough",
     "held": "the write is posted, or the message is sent",
     "released": "the write is posted, or the message is sent",
@@ -66,13 +86,11 @@ OBSERVED: dict[str, str] = {
     "quiesced": "the pages are in these states",
 }
 
-PULLED = frozenset({"forwarded", "referenced", "lease-expired"})
-"""Kinds of labs whose decode pulls, of which the specification does not speak."""
+RENEW = "renew"
+"""Messages that change nothing but when a lease can end."""
 
 PREEMPTED = frozenset({"grown", "preempted"})
 """Kinds of labs whose decode preempts."""
-
-NO_PULLS = "pull is not modelled: the specification speaks of transfers that prefill pushes"
 
 RETRACTED = frozenset({"retracted", "requeued"})
 """Kinds of a scheduler that takes pages back, of which it does not speak either."""
@@ -80,16 +98,21 @@ RETRACTED = frozenset({"retracted", "requeued"})
 NO_RETRACTIONS = "retraction is not modelled: a request of the specification keeps its pages until it ends"
 
 
-def beyond(lab: Lab) -> str | None:
-    """What of a lab the specification does not speak of."""
-    if lab.transfer == "pull":
-        return NO_PULLS
+def beyond(history: History) -> str | None:
+    """What of a run the specification does not speak of."""
+    scenario = history.header.scenario
+    lab = scenario.lab
+    if any(hold.action == "early-success" for hold in scenario.holds().values()):
+        return "a transport that answers early is not modelled: in a history a write that has completed has landed"
     if len(lab.instances) > len(ROLES):
         return "the specification speaks of one prefill and one decode"
     if lab.streams:
         return "other streams are not modelled: a page of the specification holds the model's own KV alone"
     if lab.send == "layer-wise":
         return "layer-wise sending is not modelled: a rank of the specification reports a chunk as a whole"
+    prompts = [event.data["prompt_tokens"] for event in history.by_kind["submitted"]]
+    if lab.metadata_slots and any((tokens - 1) % lab.page_tokens == 0 for tokens in prompts):
+        return "a prompt whose first token takes another source page is not modelled"
     return None
 
 
@@ -164,10 +187,28 @@ DETAILS: dict[str, Callable[[Event], tuple[Any, ...]]] = {
     "aborted": lambda event: (),
     "failed": lambda event: (),
     "attempt-ended": lambda event: (),
-    **dict.fromkeys(PULLED | PREEMPTED | RETRACTED, lambda event: ()),
-    "posted": lambda event: (event.data["chunk"], event.data["layer"], event.data["source_page"]),
+    **dict.fromkeys(PREEMPTED | RETRACTED, lambda event: ()),
+    **dict.fromkeys(("forwarded", "referenced", "lease-expired", "offered"), lambda event: ()),
+    "slot-taken": lambda event: (event.data["slot"],),
+    "slot-freed": lambda event: (event.data["slot"],),
+    "slot-read": lambda event: (event.data["slot"], event.data["owner"], event.data["owner_attempt"]),
 }
-"""The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes."""
+"""The fields of an event that the specification fixes, beside its subject; `completed` needs the posted writes, and
+`posted` the configuration."""
+
+
+def posted(config: Config, event: Event) -> tuple[Any, ...]:
+    """Of a write or read: its chunk, its layer in the specification, and its source."""
+    if event.data.get("slot") is not None:
+        return event.data["chunk"], None, None
+    return event.data["chunk"], layer_of(config, event), event.data["source_page"]
+
+
+def layer_of(config: Config, event: Event) -> int:
+    """The specification's layer of a write: each rank's share of an engine's layer is one of its own."""
+    if event.data.get("slot") is not None:
+        return config.layers
+    return int(event.data["layer"]) * config.ranks + (event.data.get("rank") or 0)
 
 
 def effect(event: Event, detail: tuple[Any, ...]) -> Effect:
@@ -177,7 +218,7 @@ def effect(event: Event, detail: tuple[Any, ...]) -> Effect:
 
 def is_boundary(kind: str) -> bool:
     """Whether events of this kind are validated."""
-    return kind in DETAILS or kind in BEGINS or kind in OBSERVED
+    return kind == "posted" or kind in DETAILS or kind in BEGINS or kind in OBSERVED
 
 
 def is_of_another_guard(config: Config, event: Event) -> bool:
@@ -189,6 +230,7 @@ def config_of(history: History) -> Config:
     """The size and the guards of the system whose history this is."""
     lab = history.header.scenario.lab
     limit = lab.prefill_token_limit
+    rooms = _rooms_of(history)
     shapes: dict[str, Shape] = {}
     keys = _keys_of(history)
     for event in history.by_kind["submitted"]:
@@ -198,10 +240,12 @@ def config_of(history: History) -> Config:
         known = keys.get(event.request or "", {})
         full = range((prompt - 1) // lab.page_tokens if lab.prefix_cache else 0)
         own = tuple(known.get(place, f"{event.request}, page {place}") for place in full)
-        shapes.setdefault(event.request or "", Shape(pages, granted, own, limit is not None and prompt > limit))
-    parts = {LATE_FILL} if lab.zero_fill else set()
-    if any(event.data["op"] == "forward" and event.instance == PREFILL for event in history.by_kind["work-held"]):
-        parts.add(LATE_FORWARD)
+        shapes.setdefault(
+            event.request or "",
+            Shape(pages, granted, own, limit is not None and prompt > limit, rooms.get(event.request or "")),
+        )
+    guards = frozenset(history.header.guards) | ALWAYS
+    parts = _parts_of(history, guards)
     pools = {event.instance: event.data["pages"] for event in history.by_kind["pool"]}
     attempts = [event.attempt or 0 for event in history.by_kind["submitted"]]
     return Config(
@@ -209,12 +253,38 @@ def config_of(history: History) -> Config:
         prefill_pages=pools.get(PREFILL, lab.prefill_pages),
         shapes=shapes,
         attempts_max=max(attempts, default=1),
-        layers=lab.layers,
+        layers=lab.layers * lab.ranks,
+        ranks=lab.ranks,
+        slots=lab.metadata_slots or 0,
         chunk_pages=max(1, lab.chunk_tokens // lab.page_tokens),
-        guards=frozenset(history.header.guards) | ALWAYS,
+        guards=guards,
         faults=frozenset(FAULTS),
         parts=frozenset(parts),
     )
+
+
+def _parts_of(history: History, guards: frozenset[str]) -> set[str]:
+    lab = history.header.scenario.lab
+    parts = {LATE_FILL} if lab.zero_fill else set()
+    parts |= {PULL} if lab.transfer == "pull" else set()
+    parts |= {ROUTER} if lab.router else set()
+    stopped = {(event.instance, event.data["op"]) for event in history.by_kind["work-held"]}
+    if (PREFILL, "forward") in stopped:
+        parts.add(LATE_FORWARD)
+    if (DECODE, "register") in stopped:  # with its guard it is work before the pages are granted, as zeros are
+        parts.add(LATE_FILL if REGISTER_BEFORE_SEND in guards else LATE_REGISTER)
+    return parts
+
+
+def _rooms_of(history: History) -> dict[str, str]:
+    """The transfer ids that clients gave their requests."""
+    rooms = {
+        event.request or "": str(event.data["transfer"]) for event in history.of("sent") if "transfer" in event.data
+    }
+    for step in history.header.scenario.steps:
+        if isinstance(step, Submit) and step.transfer_id is not None:
+            rooms[step.request] = str(step.transfer_id)
+    return rooms
 
 
 def _keys_of(history: History) -> dict[str, dict[int, str]]:

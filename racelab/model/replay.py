@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.model import boundary
+from racelab.model.numbers import Numbers
 from racelab.model.refusal import Refusal, Refused, difference_of, say
 from racelab.model.spec.actions import Action, Step, enabled, take
 from racelab.model.spec.state import (
@@ -60,15 +61,18 @@ class Replay:
         self._due: dict[str, list[_Due]] = defaultdict(list)
         self._writes: dict[str, Write] = {}
         self._landed: set[str] = set()
-        self._reported: deque[tuple[Action, Event]] = deque()
+        self._reported: dict[str, deque[tuple[Action, Event]]] = defaultdict(deque)
         self._messages: dict[str, Message] = {}
-        self._to_come = Counter(
-            (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
-            for event in history.by_kind["received"]
-        )
-        self._numbers = _Numbers(history)
-        self._beyond = boundary.beyond(history.header.scenario.lab)
+        self._to_come = Counter(map(_about, history.by_kind["received"]))
+        self._numbers = Numbers(history)
+        self._pools: set[str] = set()
+        self._beyond = boundary.beyond(history)
         self._late = {_work(event) for event in history.by_kind["work-done"]}
+        self._claimed = {
+            (event.request, event.attempt): event.data.get("made_for")
+            for event in history.by_kind["sent"]
+            if event.data["type"] == "claim"
+        }
 
     def run(self) -> Refused | None:
         """Replay everything, or up to the first event that is refused."""
@@ -85,8 +89,6 @@ class Replay:
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 if self._beyond is not None:
                     raise Refusal("specification gap", self._beyond)
-                if event.kind in boundary.PULLED:
-                    raise Refusal("specification gap", boundary.NO_PULLS)
                 if event.kind in boundary.PREEMPTED:
                     raise Refusal("specification gap", "preemption is not modelled")
                 if event.kind in boundary.RETRACTED:
@@ -97,7 +99,8 @@ class Replay:
                 return self._refused(event, refusal)
             self.accepted += 1
         try:
-            self._begin_reported(None)
+            for instance in (DECODE, PREFILL):
+                self._begin_reported(instance, None)
         except Refusal as refusal:
             return self._refused(None, refusal)
         for instance, due in self._due.items():
@@ -111,12 +114,17 @@ class Replay:
     # -- one event
 
     def _accept(self, event: Event) -> None:
+        if event.data.get("type") == boundary.RENEW:
+            return
+        if event.kind == "sent" and event.data["type"] == "hello":
+            self._hello(event)
+            return
         due = self._due[event.instance]
         if due and self._is_due(event, due):
             return
-        queues = event.kind == "completed" and all(pending.of == "Complete" for pending in due)
+        queues = event.kind == "completed" and all(pending.of in ("Complete", "CompleteRead") for pending in due)
         nests = event.kind in boundary.NESTED and (not due or self._may_nest(event))
-        if not due and not queues and not nests and self._begin_reported(event):
+        if not due and not queues and not nests and self._begin_reported(event.instance, event):
             return
         if due and not queues and not nests:
             raise Refusal("engine bug", f"{event.instance} must report {say(due[-1].effects[0])} first")
@@ -139,9 +147,12 @@ class Replay:
 
     def _is_due(self, event: Event, due: list[_Due]) -> bool:
         """Whether the event is the next effect of the action in progress; writes may be posted in any order."""
-        if event.kind not in boundary.DETAILS:
+        if event.kind == "posted":
+            seen = boundary.effect(event, boundary.posted(self.config, event))
+        elif event.kind in boundary.DETAILS:
+            seen = boundary.effect(event, boundary.DETAILS[event.kind](event))
+        else:
             return False
-        seen = boundary.effect(event, boundary.DETAILS[event.kind](event))
         effects = due[-1].effects
         place = 0
         while effects[place] != seen:
@@ -167,16 +178,27 @@ class Replay:
             name = event.data["id"]
             if name in self._messages:
                 raise Refusal("harness gap", f"{name} was sent before")
-            key = (event.data["type"], event.request, event.attempt, event.data.get("chunk"))
-            self._messages[name] = next(message for message in self.state.net if message[:4] == key)
+            self._messages[name] = next(message for message in self.state.net if _key(message) == _about(event))
 
     def _write(self, event: Event) -> Write:
+        layer = boundary.layer_of(self.config, event)
+        if layer == self.config.layers:
+            place: tuple[int | None, int | None] = (event.data["slot"], 0)
+        else:
+            place = (event.page, event.gen)
+        wanted = (event.request, event.attempt, *place, layer, self.state.prefill.epoch)
         return next(
             write
             for write in self.state.wire
-            if (write.request, write.attempt, write.page, write.gen, write.layer)
-            == (event.request, event.attempt, event.page, event.gen, event.data["layer"])
+            if (write.request, write.attempt, write.page, write.gen, write.layer, write.epoch) == wanted
         )
+
+    def _hello(self, event: Event) -> None:
+        """A prefill that has taken another one's place says so."""
+        hello = Message("hello", "", 1)
+        if event.instance != PREFILL or hello not in self.state.net:
+            raise Refusal("specification gap", "decode has been replaced")
+        self._messages[event.data["id"]] = hello
 
     # -- actions
 
@@ -204,19 +226,38 @@ class Replay:
 
     def _begin_own(self, event: Event, name: str) -> None:
         self._take(Action(name, (event.request, event.attempt)), event)
-        at_once = ("zero-fill", event.request, event.attempt, None) not in self._late
-        if name == "Admit" and at_once and not self.config.guarded(LOCAL_WORK_BEFORE_GRANT):
-            self._take_if_enabled(Action("Fill", (event.request, event.attempt)))
+        about = (event.request, event.attempt)
+        advertised = not self.config.guarded(LOCAL_WORK_BEFORE_GRANT)
+        if name == "Admit" and advertised and ("zero-fill", *about, None) not in self._late:
+            self._take_if_enabled(Action("Fill", about))
+        if name in ("Admit", "Fill") and ("register", *about, None) not in self._late:
+            self._take_if_enabled(Action("Register", about))
 
     def _submitted(self, event: Event) -> None:
-        self._take(Action("Submit", (event.request,)), event)
+        if not self.config.pulls:
+            self._take(Action("Submit", (event.request,)), event)
+        elif event.instance == PREFILL:
+            self._take(Action("Request", (event.request,)), event)
+        else:
+            of = self._claimed.get((event.request, event.attempt))
+            self._take(Action("Present", (event.request, of)), event)
+
+    def _ends(self, event: Event) -> None:
+        """A client's time or patience ends: with prefill, as long as it has its request."""
+        name = {"timed-out": "TimeOut", "aborted": "Abort"}[event.kind]
+        self._begin_own(event, f"{name}Away" if event.instance == PREFILL else name)
+
+    def _attempt_ended(self, event: Event) -> None:
+        if event.data["why"].startswith("aborted by the router"):
+            raise Refusal("specification gap", "the specification has no word for a router that aborts at prefill")
+        self._begin_own(event, "GiveUpOffer")
 
     def _page_private(self, event: Event) -> None:
         self._begin_own(event, "Admit" if event.instance == DECODE else "Accept")
 
     def _received(self, event: Event) -> None:
         message = self._message(event, event.data["id"])
-        key = (message.type, message.request, message.attempt, message.chunk)
+        key = _key(message)
         self._to_come[key] -= 1
         self._take(Action("ReceiveCopy" if self._to_come[key] > 0 else "Receive", (message,)), event)
 
@@ -236,6 +277,8 @@ class Replay:
         op, request, attempt, chunk = _work(event)
         if op == "forward" and event.instance == PREFILL:
             self._take_if_enabled(Action("Compute", (request, attempt, chunk)))
+        elif op == "register":
+            self._take_if_enabled(Action("Register", (request, attempt)))
         elif op == "zero-fill" and not self.config.guarded(LOCAL_WORK_BEFORE_GRANT):
             self._take_if_enabled(Action("Fill", (request, attempt)))
 
@@ -250,27 +293,30 @@ class Replay:
             raise Refusal("engine bug", "the writes are of another attempt")
         for name, write in zip(event.data["writes"], writes, strict=True):
             if ok and write in self.state.wire:
-                self._take(Action("Land", (write,)), None)
+                self._take(self._landing(write), None)
                 self._landed.add(name)
         done = frozenset((write.nth, write.layer) for write in writes)
-        action = Action("Complete", (event.request, event.attempt, done, ok))
-        twice = any(action.args[:2] == other.args[:2] and done & other.args[2] for other, _ in self._reported)
+        name = "CompleteRead" if event.instance == DECODE else "Complete"
+        action = Action(name, (event.request, event.attempt, done, ok))
+        reported = self._reported[event.instance]
+        twice = any(action.args[:2] == other.args[:2] and done & other.args[2] for other, _ in reported)
         if twice or not self._is_enabled(action):
             self.not_enabled = action
             raise Refusal("engine bug", f"{action} is not enabled here")
-        self._reported.append((action, event))
+        reported.append((action, event))
 
-    def _begin_reported(self, event: Event | None) -> bool:
+    def _landing(self, write: Write) -> Action:
+        return Action("LandSlot" if write.layer == self.config.layers else "Land", (write,))
+
+    def _begin_reported(self, instance: str, event: Event | None) -> bool:
         """Begin what was reported as completed, up to the one that the event is of; whether there is one.
 
         A transport may report several batches before the engine looks at the first, and admissions
         may be between them.
         """
-        if event is not None and event.instance != PREFILL:
-            return False
-        due = self._due[PREFILL]
-        while self._reported and not due:
-            self._take(*self._reported.popleft())
+        due, reported = self._due[instance], self._reported[instance]
+        while reported and not due:
+            self._take(*reported.popleft())
         return event is not None and bool(due) and self._is_due(event, due)
 
     def _is_enabled(self, action: Action) -> bool:
@@ -300,7 +346,7 @@ class Replay:
         if name in self._landed:
             self._landed.remove(name)  # its completion told of it already
         else:
-            self._take(Action("Land", (write,)), event)
+            self._take(self._landing(write), event)
 
     def _dropped(self, event: Event) -> None:
         name = event.data.get("of", event.data["what"])
@@ -315,10 +361,21 @@ class Replay:
 
     def _pool(self, event: Event) -> None:
         side = self._side(event)
-        if self.taken:
-            raise Refusal("specification gap", "a second incarnation of an instance")
+        if event.instance in self._pools:
+            self._restarted(event)
+            side = self._side(event)
+        self._pools.add(event.instance)
         if tuple(event.data["free"]) != side.free:
             raise Refusal("specification gap", f"the allocator's first order is {list(side.free)}")
+
+    def _restarted(self, event: Event) -> None:
+        """Prefill has died, with what it had yet to report, and another takes its place."""
+        if event.instance != PREFILL or self.state.prefill.epoch:
+            what = "decode is replaced" if event.instance != PREFILL else "prefill is replaced twice"
+            raise Refusal("specification gap", f"the specification has no word for a run in which {what}")
+        self._due[PREFILL].clear()
+        self._reported[PREFILL].clear()
+        self._take(Action("Restart"), None)
 
     def _queued(self, event: Event) -> None:
         shape = self.config.shapes[event.request or ""]
@@ -349,7 +406,7 @@ class Replay:
         message = self._messages.get(name)
         if message is None:
             raise Refusal("harness gap", f"no message {name} has been sent")
-        if (message.request, message.attempt) != (event.request, event.attempt):
+        if message.type != "hello" and (message.request, message.attempt) != (event.request, event.attempt):
             raise Refusal("harness gap", f"{name} is of {message.request}/{message.attempt}")
         return message
 
@@ -378,30 +435,16 @@ def _work(event: Event) -> tuple[str, str | None, int | None, int | None]:
     return event.data["op"], event.request, event.attempt, event.data.get("chunk")
 
 
-class _Numbers:
-    """Each instance's events are numbered without gaps, and nobody has heard of what is yet to come."""
+_Key = tuple[str, str | None, int | None, int | None, int]
 
-    def __init__(self, history: History) -> None:
-        self._first: dict[str, int] = {}
-        self._last: dict[str, int] = {}
-        for event in history.events:
-            known = self._first.get(event.instance)
-            if known is None or event.seq < known:
-                self._first[event.instance] = event.seq
 
-    def check(self, event: Event) -> None:
-        last = self._last.get(event.instance)
-        if last is None:
-            last = self._first[event.instance] - 1
-        if event.seq != last + 1:
-            what = "repeated or out of order" if event.seq <= last else f"{event.seq - last - 1} missing before it"
-            raise Refusal("harness gap", f"event {event.seq} of {event.instance}: {what}")
-        self._last[event.instance] = event.seq
-        for other, seq in event.after.items():
-            if seq > self._last.get(other, seq) or (
-                other in self._first and other not in self._last and seq >= self._first[other]
-            ):
-                raise Refusal("harness gap", f"it had heard of event {seq} of {other}, which comes later or is missing")
+def _about(event: Event) -> _Key:
+    """Which message a `sent` or `received` is of."""
+    return event.data["type"], event.request, event.attempt, event.data.get("chunk"), event.data.get("rank") or 0
+
+
+def _key(message: Message) -> _Key:
+    return message.type, message.request, message.attempt, message.chunk, message.rank
 
 
 _BEGIN = {
@@ -411,8 +454,14 @@ _BEGIN = {
     "page-private": Replay._page_private,
     "admitted": lambda replay, event: replay._begin_own(event, "Admit"),
     "received": Replay._received,
-    "timed-out": lambda replay, event: replay._begin_own(event, "TimeOut"),
-    "aborted": lambda replay, event: replay._begin_own(event, "Abort"),
+    "timed-out": Replay._ends,
+    "aborted": Replay._ends,
+    "failed": lambda replay, event: replay._begin_own(event, "Orphan"),
+    "attempt-ended": Replay._attempt_ended,
+    "offered": lambda replay, event: replay._begin_own(event, "Offer"),
+    "referenced": lambda replay, event: replay._begin_own(event, "Refer"),
+    "forwarded": lambda replay, event: replay._begin_own(event, "Forward"),
+    "lease-expired": lambda replay, event: replay._begin_own(event, "Lapse"),
     "read": lambda replay, event: replay._begin_own(event, "Read"),
     "finished": lambda replay, event: replay._begin_own(event, "Finish"),
     "granted": Replay._granted,

@@ -52,6 +52,17 @@ Replays(e) ==
     [] e.name = "Land" -> \\E w \\in wire : IsOf(w, e) /\\ Land(w)
     [] e.name = "Vanish" -> \\E w \\in wire : IsOf(w, e) /\\ Vanish(w)
     [] e.name = "Restart" -> Restart
+    [] e.name = "LandSlot" -> \\E w \\in wire : IsOf(w, e) /\\ LandSlot(w)
+    [] e.name = "Request" -> Request(e.r)
+    [] e.name = "Present" -> Present(e.r, e.of)
+    [] e.name = "Refer" -> Refer(e.r, e.a)
+    [] e.name = "Forward" -> Forward(e.r, e.a)
+    [] e.name = "Lapse" -> Lapse(e.r, e.a)
+    [] e.name = "TimeOutAway" -> TimeOutAway(e.r, e.a)
+    [] e.name = "AbortAway" -> AbortAway(e.r, e.a)
+    [] e.name = "CompleteRead" -> CompleteRead(e.r, e.a, e.writes, e.ok)
+    [] e.name = "Offer" -> Offer(e.r, e.a)
+    [] e.name = "GiveUpOffer" -> GiveUpOffer(e.r, e.a)
     [] e.name = "Expire" -> IF e.side = "decode" THEN ExpireDecode(e.page) ELSE ExpirePrefill(e.page)
 Saw(pool, seen) == \\A i \\in 1..Len(seen) :
   LET page == pool.pages[seen[i][1]] IN page.state = seen[i][2] /\\ seen[i][3] \\in {page.gen, AnyGen}
@@ -169,15 +180,17 @@ def _arguments(action: Action) -> dict[str, Any]:
             return {"side": side, "page": page}
         case (("Receive" | "ReceiveCopy" | "Lose"), (message,)):
             chunk = -1 if message.chunk is None else message.chunk
-            about = {"r": message.request, "a": message.attempt, "chunk": chunk, "rank": message.rank}
+            about = {"r": message.request or None, "a": message.attempt, "chunk": chunk, "rank": message.rank}
             return {"type": message.type, **about}
-        case (("Land" | "Vanish"), (write,)):
+        case (("Land" | "LandSlot" | "Vanish"), (write,)):
             return {"r": write.request, "a": write.attempt, "writes": {(write.nth, write.layer)}}
-        case "Complete", (request, attempt, writes, ok):
+        case (("Complete" | "CompleteRead"), (request, attempt, writes, ok)):
             return {"r": request, "a": attempt, "writes": set(writes), "ok": ok}
         case (("Post" | "Compute"), (request, attempt, chunk)):
             return {"r": request, "a": attempt, "chunk": chunk}
-        case "Submit", (request,):
+        case "Present", (request, of):
+            return {"r": request, "of": of}
+        case (("Submit" | "Request"), (request,)):
             return {"r": request}
         case "Restart", ():
             return {}

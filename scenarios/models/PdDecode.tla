@@ -238,9 +238,9 @@ ReceiveWritten(m, left) ==
         \/ Guarded("lengths-agree") /\ short
         \/ Guarded("bytes-before-commit") /\ "answer-early" \in May /\ ~AllThere(r, a, attempt)
       fails == asked /\ refused /\ (attempt.failed # {} \/ short \/ attempt.missing = {})
-      told == IF m.ok THEN CloseAll(decode, m.pages, {m.rank}) ELSE decode
-      pool == IF acts /\ fails /\ ~Guarded("every-handle-stopped")
-              THEN CloseAll(told, Fresh(r, attempt), RankSet) ELSE told
+      pool == IF m.ok THEN CloseAll(decode, m.pages, {m.rank})
+              ELSE IF Guarded("every-handle-stopped") THEN decode
+              ELSE CloseAll(decode, Fresh(m.request, attempts[m.request][m.attempt]), RankSet)
       marks == IF acts /\ ~own THEN strays \cup {Stray("message", m.request, m.attempt, r)} ELSE strays
   IN /\ IF ~attempts[r][a].registered      \* nobody is known by that name yet
         THEN net' = left /\ UNCHANGED <<decode, attempts, cache, queue, strays>>

@@ -46,7 +46,7 @@ Present(r, of) ==               \* it comes to decode with the reference that wa
       made == {b \in DOMAIN attempts[of] : attempts[of][b].ref # <<>>}
       ref == attempts[of][CHOOSE b \in made : \A c \in made : c <= b].ref
   IN /\ "old-reference" \in May /\ Pulls /\ CanSubmit(r)
-     /\ of # r /\ made # {} /\ Len(ref) = Granted[r]
+     /\ of # r /\ made # {} /\ Len(ref) >= Granted[r]
      /\ attempts' = [attempts EXCEPT ![r] = Append(@, [NewAttempt EXCEPT !.stage = "claiming", !.ref = ref])]
      /\ jobs' = [jobs EXCEPT ![r] = Append(@, NewJob)]
      /\ net' = net \cup {Word2("claim", r, a, TRUE, ref)}

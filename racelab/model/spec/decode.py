@@ -185,6 +185,9 @@ def receive_written(draft: Draft, message: Message) -> bool:
     if message.ok:
         for ticket in message.pages:
             draft.close(DECODE, ticket, "completions", (message.rank,))
+    elif not draft.config.guarded(EVERY_HANDLE_STOPPED):  # one rank's failure is taken for the end of all writes
+        for ticket in fresh(draft, message.request, draft.attempt(*subject)):
+            draft.close(DECODE, ticket, "failure-report", draft.config.handles)
     if (request, number) != subject or attempt.ended is not None:
         if _refuses(draft, message, "committed") or not attempt.reserved:
             return True
@@ -219,9 +222,6 @@ def _conclude(draft: Draft, request: str, number: int, last: bool, short: bool) 
     )
     refused = any(wrong and draft.refuse(guard, DECODE, (request, number), "committed") for guard, wrong in objections)
     if refused and (attempt.failed or short or not attempt.missing):
-        if not config.guarded(EVERY_HANDLE_STOPPED):
-            for ticket in fresh(draft, request, attempt):
-                draft.close(DECODE, ticket, "completions", config.handles)
         end(draft, request, number, "failed")
     elif last and not refused:
         commit(draft, request, number)

@@ -70,7 +70,7 @@ def present(draft: Draft, name: str, of: str) -> bool:
     if OLD_REFERENCE not in config.faults or not config.pulls or of == name or not can_submit(draft, name):
         return False
     made = [attempt.ref for attempt in draft.attempts[config.place[of]] if attempt.ref]
-    if not made or len(made[-1]) != config.shapes[name].granted:
+    if not made or len(made[-1]) < config.shapes[name].granted:
         return False
     number = add(draft, name, Attempt(stage="claiming", ref=made[-1]), Job())
     draft.report("submitted", DECODE, (name, number))

@@ -58,14 +58,14 @@ def test_a_run_that_is_not(runs: tuple[Path, Path]) -> None:
     assert "engine bug: decode must report page-free of r1/1 page 0 gen 1 (PRIVATE) first" in words
 
 
-def test_a_run_that_pulls_is_no_fault_of_the_engine(tmp_path: Path) -> None:
-    duet = Duet({"r1": Request(prompt_tokens=25)}, Lab(transfer="pull"))
+def test_what_is_not_modelled_is_no_fault_of_the_engine(tmp_path: Path) -> None:
+    duet = Duet({"r1": Request(prompt_tokens=25)}, Lab(streams=["draft"]))
     duet.submit("r1")
     duet.history().write(tmp_path / "history.jsonl")
     refused = validate([tmp_path]).to_json()["runs"][0]["first_refused"]
     assert refused["class"] == "specification gap"
-    assert refused["why"].startswith("pull is not modelled")
-    with pytest.raises(HistoryError, match=r"specification gap\): pull is not modelled"):
+    assert refused["why"].startswith("other streams are not modelled")
+    with pytest.raises(HistoryError, match=r"specification gap\): other streams are not modelled"):
         export(tmp_path, "ndjson", tmp_path / "again.ndjson")
 
 
