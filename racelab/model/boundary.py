@@ -106,6 +106,10 @@ def beyond(history: History) -> str | None:
         return "a transport that answers early is not modelled: in a history a write that has completed has landed"
     if len(lab.instances) > len(ROLES):
         return "the specification speaks of one prefill and one decode"
+    if lab.preemption:
+        return "preemption is not modelled: a request of the specification has all its pages from the first"
+    if lab.max_batch is not None:
+        return "batches of a size are not modelled: whoever's KV is complete is answered"
     if lab.streams:
         return "other streams are not modelled: a page of the specification holds the model's own KV alone"
     if lab.send == "layer-wise":

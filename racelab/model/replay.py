@@ -89,8 +89,6 @@ class Replay:
                     raise Refusal("specification gap", f"the specification knows no event {event.kind!r}")
                 if self._beyond is not None:
                     raise Refusal("specification gap", self._beyond)
-                if event.kind in boundary.PREEMPTED:
-                    raise Refusal("specification gap", "preemption is not modelled")
                 if event.kind in boundary.RETRACTED:
                     raise Refusal("specification gap", boundary.NO_RETRACTIONS)
                 if not boundary.is_of_another_guard(self.config, event):
