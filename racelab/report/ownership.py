@@ -36,11 +36,15 @@ class Book:
     def __init__(self) -> None:
         self.receiver: str | None = None
         self._pages: dict[tuple[str, int], Holding] = {}
+        self._aims: dict[str, str] = {}
+        """by write, whose memory it goes to, where several instances have such"""
 
     def see(self, event: Event) -> Holding | None:
         """Take one event; the new holding, if it was about one."""
         if event.kind == "granted" and self.receiver is None:
             self.receiver = event.instance
+        if event.kind == "posted" and "to" in event.data:
+            self._aims[event.data["write"]] = event.data["to"]
         state = STATE_AFTER.get(event.kind)
         if state is None or event.page is None:
             return None
@@ -58,7 +62,8 @@ class Book:
 
     def meets(self, write: Event) -> str | None:
         """What a landing `write` meets, if not its own page: `r2 owns it now (gen 2)`; None when it is right."""
-        holding = self.holding(write.page)
+        what = str(write.data.get("what") or write.data.get("write"))  # as its gate or its writer calls it
+        holding = self.holding(write.page, self._aims.get(what))
         if holding is None:
             return None
         if holding.gen == write.gen:

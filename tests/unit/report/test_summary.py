@@ -139,3 +139,21 @@ def test_what_was_merely_exposed_is_not_what_was_violated() -> None:
     said = headline(verdict | {"verdict": "moved", "evidence": [exposed, *verdict["evidence"]]})
     assert "page 9" not in said
     assert "4 writes of r1" in said
+
+
+def test_the_book_looks_at_the_page_of_the_instance_that_a_write_is_for() -> None:
+    tape = made_by_hand.Tape()
+    tape.at("decode", "granted", "r1", page=1, gen=1, to="prefill", bytes=1)
+    tape.at("decode", "page-free", "r1", page=1, gen=1, from_="PRIVATE", why="x")
+    tape.at("decode-2", "page-private", "r2", page=1, gen=1, from_="FREE")
+    write = tape.post("r2", 1, 1, 0, 0, "gate")
+    write.data["to"] = "decode-2"
+    book = Book()
+    for event in tape.events:
+        book.see(event)
+    assert book.meets(write) is None
+    del write.data["to"]
+    elsewhere = Book()
+    for event in tape.events:
+        elsewhere.see(event)
+    assert elsewhere.meets(write) == "the page is FREE"
