@@ -191,7 +191,7 @@ class Pulls:
             if ok and read.identity.page is not None:
                 self._arrived(pull, read.identity.page, completion.batch)
         live = pull.live
-        if not ok and pull.outstanding:
+        if not ok and pull.outstanding and self._pool.ranks > 1:
             self._hear_failure(pull, completion.batch)
         if live.ended is not None:
             self._say_when_over(pull)
@@ -201,7 +201,7 @@ class Pulls:
             self._conclude(pull)
 
     def _hear_failure(self, pull: Pull, batch: str) -> None:
-        """Some of its reads failed: the end of all, if no guard minds."""
+        """A rank's reads failed, and others' are under way: the end of all, if no guard minds."""
         about = (pull.live.name, pull.live.attempt)
         if not self._guards.refuse(CloseOnFailure(*about, None, None, "grant-closed", outstanding=pull.outstanding)):
             for ticket in self._ledger.granted_to(*about):

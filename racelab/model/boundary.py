@@ -106,6 +106,10 @@ def beyond(history: History) -> str | None:
         return "a transport that answers early is not modelled: in a history a write that has completed has landed"
     if len(lab.instances) > len(ROLES):
         return "the specification speaks of one prefill and one decode"
+    if lab.transfer == "pull" and lab.ranks > 1:
+        return "pulls by several ranks are not modelled: a pull of the specification has one handle"
+    if lab.transfer == "pull" and lab.prefill_token_limit is not None:
+        return "references to a placeholder are not modelled"
     if lab.preemption:
         return "preemption is not modelled: a request of the specification has all its pages from the first"
     if lab.max_batch is not None:
