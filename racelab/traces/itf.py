@@ -79,7 +79,7 @@ def _picked(picks: Value | None) -> dict[str, Value]:
     found: dict[str, Value] = {}
     if isinstance(picks, Function):
         for name, value in picks.items():
-            if isinstance(value, Function) and value.get("tag") == "Some":
+            if isinstance(value, Function) and value.get("tag") == "Some" and "value" in value:
                 found[str(name)] = value["value"]
             elif not (isinstance(value, Function) and value.get("tag") == "None"):
                 found[str(name)] = value

@@ -125,3 +125,11 @@ def test_a_file_cut_at_any_byte_is_refused_with_its_place() -> None:
         with pytest.raises(TraceError) as caught:
             recognise.read_text(text[:length], "t.itf.json")
         assert 1 <= (caught.value.line or 0) <= text.count("\n") + 1
+
+
+def test_a_pick_that_holds_no_value_is_taken_as_it_stands() -> None:
+    """Found by coverage-guided fuzzing."""
+    states = [{"x": 0}, {"x": 1, "mbt::nondetPicks": {"r": {"tag": "Some"}}}]
+    (trace,) = recognise.read_text(json.dumps({"vars": ["x"], "states": states}), "t.itf.json")
+    assert trace.steps[1].action is not None
+    assert trace.steps[1].action.parameters == {"r": Function({"tag": "Some"})}
