@@ -188,6 +188,8 @@ def _choices(kind: Any) -> list[Any]:
     """What a type of named values admits: of a union, those of all its parts."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
+    if get_origin(kind) in (dict, list, tuple):
+        return []  # what is in it is named by itself
     return [choice for part in get_args(kind) for choice in _choices(part)]
 
 

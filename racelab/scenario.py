@@ -376,10 +376,10 @@ def _check(
     if PROBE in requests:
         document.problem(f"the name {PROBE!r} is kept for the request that follows the drain", "requests", PROBE)
     race = data.get("race")
-    if race is not None and race not in RACES:
+    if isinstance(race, str) and race not in RACES:
         document.problem(f"no class of races {race!r}{documents.nearest(str(race), list(RACES))}", "race")
     victim = data.get("victim")
-    if victim is not None and victim not in requests and "requests" in data:
+    if isinstance(victim, str) and victim not in requests and "requests" in data:
         document.problem(f"no request {victim!r} under requests", "victim")
     if lab is not None:
         _check_sizes(document, lab, requests)

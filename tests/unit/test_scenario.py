@@ -197,6 +197,7 @@ steps:
         ("event: held, hold: w1", "event: finished, request: r2", 8, "no request 'r2' under requests"),
         ("about: One", "lab: {control-qos: 2}\nabout: One", 2, "control-qos: 2 is not one of 0, 1"),
         ("about: One", "expected: {eager: reproduced, ledger: preventd}\nabout: One", 2, "did you mean 'prevented'?"),
+        ("about: One", "expected: prevented\nabout: One", 2, "expected: expected object, got str ('prevented')"),
         ("about: One", "sources:\n  - a\n  - [b]\nabout: One", 4, "sources: expected str, got array"),
         ("write: {request: r1, layer: 0}", "write: {bytes: [9, 9]}", 6, "bytes is a range"),
         ("  - submit: r1", "  - hold: {id: n, notify: {request: r1}}", 7, "needs 'lab: {news: notify}'"),
@@ -319,6 +320,13 @@ def test_any_scenario_dumps_and_loads_equal(
     )
     assert scenario.loads(scenario.dump(made)) == made
     assert msgspec.json.decode(msgspec.json.encode(made), type=Scenario) == made
+
+
+@pytest.mark.parametrize("value", ["7", "-1", "[1]", "{a: 1}", "null", "true", "1.5", "{}", "[]"])
+@pytest.mark.parametrize("key", ["spec", "guard", "race", "victim", "origin", "sources", "lab", "expected"])
+def test_no_value_of_any_key_crashes_the_reader(key: str, value: str) -> None:
+    with contextlib.suppress(DocumentError):
+        scenario.loads(f"{key}: {value}\n{GOOD}")
 
 
 @settings(deadline=None)
