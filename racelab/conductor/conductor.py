@@ -57,6 +57,7 @@ _ACTS = (
 or, if the system rests without one, at any time before."""
 WAITS = "it is stopped, and takes it when it goes on"
 BEFORE = "before-release"
+AWAIT_IT = ": 'await: {{event: held, hold: {}}}' before this step waits for it"
 AFTERWARDS = ""
 """The fault of a process that goes on or comes again because the schedule is over."""
 ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped", "work-done")
@@ -359,8 +360,7 @@ class Conductor:
         return outcome
 
     def _too_early(self, hold: str) -> Outcome:
-        asked = f"'await: {{event: held, hold: {hold}}}' before this step waits for it"
-        return Outcome("failed", f"claim: nothing was held under {hold}, or not yet: {asked}")
+        return Outcome("failed", f"claim: nothing was held under {hold} yet{AWAIT_IT.format(hold)}")
 
     def _see_arrive(self, hold: str) -> Outcome:
         waiting = {event.data["what"] for event in self.witness.held(hold)}
