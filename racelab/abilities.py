@@ -66,7 +66,8 @@ def _mechanism(wanted: Scenario, hold: Armed, injectors: list[Injector]) -> dict
     if asked is not None:
         next = _READS if hold.reads and gate.reads else _where(gate)
         raise UsageError(f"hold {hold.id}: gate {gate.name} cannot {asked}", next=next)
-    payload = hold.payload or (gate.reads[0] if hold.reads else gate.payload)
+    sent = "at-hold" if hold.action == "ghost" else gate.payload  # a ghost's bytes are in the network
+    payload = hold.payload or (gate.reads[0] if hold.reads else sent)
     about = {"gate": gate.name, "stage": gate.stage, "payload": payload}
     if hold.action == "pass":
         return about | CONTROL

@@ -60,7 +60,7 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     notifications of the transport, and `ends_of_notifies` how a hold of those can end. With `machines` it has a place
     in those alone. One without a `module` is no process: the instances themselves answer for it (`arm_work`,
     `release_work`), and `simulates` says what they stand in for. `endless` says why the peer of a process that it kills
-    would wait for ever here, if so.
+    would wait for ever here, if so; what is in `gives_up` is then not offered, as it takes a requester that gives up.
     """
 
     name: str
@@ -83,11 +83,17 @@ class Injector(msgspec.Struct, frozen=True, kw_only=True):
     only_simulated: tuple[str, ...] = ()
     simulates: str | None = None
     endless: str = ""
+    gives_up: tuple[str, ...] = ()
 
     def serves(self, transport: str, machine: str = "") -> bool:
         """Whether it has a place in a lab with this transport, in this machine."""
         placed = not self.transports or transport in self.transports
         return placed and (not self.machines or machine in self.machines)
+
+    def without_end(self, why: str) -> Injector:
+        """The same where a requester never gives up."""
+        actions, ends = (tuple(one for one in each if one not in self.gives_up) for each in (self.actions, self.ends))
+        return msgspec.structs.replace(self, endless=why, actions=actions, ends=ends)
 
     def on_a_real_device(self) -> Injector:
         """The same, less what only a simulated device can do."""

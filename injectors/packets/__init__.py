@@ -1,10 +1,11 @@
-"""The packet gate: loses the packets with which a write begins, on the Soft-RoCE machine's wire, until it is let go.
+"""The packet gate: keeps or loses the packets of an access, on the Soft-RoCE machine's wire, until it is let go.
 
     python -m injectors.packets --hub HOST:PORT --instance packets --beyond LAB
 
-The writer's requester keeps sending again what is lost, and reads the source anew each time: what lands is what
-the source holds by then. The verbs gate's library is preloaded as well; it stops nothing here, and tells of each
-request and its completion.
+Lost (`reread`, the default): the requester keeps sending again, and reads the source anew each time; what lands is
+what the source holds by then. Kept (`at-hold`): what lands is what was sent, and it may outlive its requester's
+patience (a `ghost`). The verbs gate's library is preloaded as well; it stops nothing here, and tells of each request
+and its completion.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ INJECTOR = Injector(
     name="packets",
     subject="write",
     module="injectors.packets",
-    means="a rule of nftables before the responder; the packet that begins a write is lost there, each time it is sent",
+    means="a rule of nftables before the responder; the packets of an access stay in the kernel there, or are lost",
     stage="on the wire",
     payload="reread",
     transports=("rdma",),
     machines=("softroce",),
     preloads=True,
-    ends=("release",),
+    actions=("hold", "ghost", "delay"),
+    payloads=("at-hold",),
+    reads=("at-release",),
+    gives_up=("ghost", "drop"),
     mechanisms={
         "congestion": Mechanism(
             means=(
@@ -37,6 +41,14 @@ INJECTOR = Injector(
             means="the same by any other loss: a flapping link, a failing optic",
             bound_ms=2_147,
             source=_SPAN,
+        ),
+        "rail-failover": Mechanism(
+            means=(
+                "the packets of a request that its requester has given up are still in the network of one rail while "
+                "the transport has gone on over another; bounded by the life of a packet, here the retransmission span"
+            ),
+            bound_ms=2_147,
+            source=f"{_SPAN}; RFC 9293, 3.4.1 (segment lifetime) for routed RoCE v2",
         ),
     },
 )

@@ -1,8 +1,10 @@
-"""What the packet gate holds: a write is held once it has been handed to its device and its first packet was lost."""
+"""What the packet gate holds: an access is held once it was handed to its device and its packets stopped on the wire.
+
+What is kept is on its way whatever becomes of its requester: one that gives up is told so by its own device, and the
+packets stay until they are let go.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from injectors.verbs.holds import Holds, Watched
 from injectors.verbs.layout import Message
@@ -13,28 +15,66 @@ class PacketHolds(Holds):
 
     gate = "packets"
 
+    def __init__(self, *given: object, **named: object) -> None:
+        super().__init__(*given, **named)  # type: ignore[arg-type]
+        self._given_up: dict[int, list[Message]] = {}
+
     @property
     def numbers(self) -> set[int]:
         """The watches that are not over."""
         with self._lock:
             return {number for number, write in self._watched.items() if not write.over}
 
-    @property
-    def expects(self) -> bool:
-        """Whether something that is wanted has not stopped yet."""
+    def given_up(self, write: Watched) -> list[Message]:
+        """The requests of an access that its requester has given up while their packets were kept."""
         with self._lock:
-            return any(not (write.held or write.over or write.let_go) for write in self._watched.values())
+            return list(self._given_up.get(write.watch, ()))
 
-    def lost(self, watches: Iterable[int]) -> None:
-        """The first packets of these writes were lost on the wire, once at least."""
+    def stopped(self, number: int, packets: int) -> Watched | None:
+        """All packets of an access are kept, or its first one was lost; the access, if its delay begins now."""
         with self._lock:
-            for number in watches:
-                write = self._watched.get(number)
-                if write is None or write.held or write.over or write.let_go:
-                    continue
-                write.held = True
-                self._record("held", write)
+            write = self._watched.get(number)
+            if write is None or write.held or write.over or write.let_go:
+                return None
+            write.held = True
+            hold = self._holds[write.hold]
+            about: dict[str, object] = {"action": hold.action} if hold.action != "hold" else {}
+            if hold.delays is not None:
+                about["delay_ms"] = next(hold.delays)
+            self._record("held", write, packets=packets, **about)
+            if hold.delays is not None:
+                self._later(about["delay_ms"], write)  # type: ignore[arg-type]
+            return write
+
+    def lost(self, write: Watched) -> None:
+        """It is lost: its requester had given it up, and its packets are not let go."""
+        with self._lock:
+            if not write.over:
+                self._end(write, "dropped")
+
+    def unanswered(self, write: Watched, why: str) -> None:
+        """Nobody says whether it has landed."""
+        with self._lock:
+            if not write.over:
+                self._end(write, "unlanded", why=why)
+
+    def process_ended(self, name: str) -> None:
+        """Nothing is sent again, and the gate loses what it has kept."""
+        with self._lock:
+            for write in self._watched.values():
+                if write.sender == name and write.stopped_bytes and not write.over:
+                    self._end(write, "dropped", fenced=f"{name} has ended, and the gate has lost its packets")
 
     def _queued(self, write: Watched, message: Message) -> None:
         """It was posted, and goes on to its device at once."""
         write.stopped_bytes += message.size
+
+    def _completed(self, write: Watched, message: Message) -> None:
+        if message.status == 0:
+            super()._completed(write, message)
+        elif write.let_go == "drop":
+            self._end(write, "dropped")
+        elif self._holds[write.hold].payload == "at-hold" and write.let_go is None:
+            self._given_up.setdefault(write.watch, []).append(message)
+        else:
+            super()._completed(write, message)

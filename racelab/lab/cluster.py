@@ -111,7 +111,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             )
         kept = [each for each in here if each.subject != "write" or each.name == wanted]
         if self.machine and not self.shortened:
-            kept = [msgspec.structs.replace(each, endless=ENDLESS) for each in kept]
+            kept = [each.without_end(ENDLESS) for each in kept]
         return [each if self.simulated else each.on_a_real_device() for each in kept]
 
 

@@ -19,6 +19,8 @@ GATES_OF_WRITES = {
     "softroce": "verbs",
     "softroce-retry-3": "verbs",
     "softroce-packets": "packets",
+    "softroce-packets-retry-3": "packets",
+    "softroce-two-rails": "packets",
 }
 
 
@@ -41,6 +43,12 @@ def test_what_needs_a_simulated_device_is_left_out_elsewhere() -> None:
     }
     assert "ghost" in actions["softhca"]
     assert "ghost" not in actions["softroce"]
+
+
+def test_what_takes_a_requester_that_gives_up_is_offered_where_one_does() -> None:
+    for name, there in (("softroce-packets-retry-3", True), ("softroce-packets", False)):
+        gate = next(each for each in load(name).gates(injectors()) if each.subject == "write")
+        assert ("ghost" in gate.actions, "drop" in gate.ends) == (there, there)
 
 
 def test_a_machine_is_named_and_shortened_retries_are() -> None:
