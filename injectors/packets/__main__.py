@@ -80,8 +80,10 @@ class PacketGate(Gate):
             elif not given_up:
                 self._keeper.release(write.watch)
                 passing.add(write.watch)
-            else:
+            elif self.packet_holds.keeps(write):
                 self._let_arrive(write, given_up)
+            else:
+                self.packet_holds.unlanded(write, "its requester gave up before it was let go")
         self._rules.pass_on(passing)
 
     def _let_arrive(self, write: Watched, given_up: list[Message]) -> None:
@@ -93,7 +95,7 @@ class PacketGate(Gate):
         self._late[write.watch] = write
         self._rules.hear(self._requesters[write.watch], given_up[-1].queue_pair)
         timer = threading.Timer(
-            ANSWER_BOUND_S, self.packet_holds.unanswered, [write, "its responder lives and does not answer"]
+            ANSWER_BOUND_S, self.packet_holds.unlanded, [write, "its responder lives and does not answer"]
         )
         timer.daemon = True
         timer.start()

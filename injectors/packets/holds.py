@@ -26,9 +26,14 @@ class PacketHolds(Holds):
             return {number for number, write in self._watched.items() if not write.over}
 
     def given_up(self, write: Watched) -> list[Message]:
-        """The requests of an access that its requester has given up while their packets were kept."""
+        """The requests of an access that its requester has given up while their packets were kept, or lost."""
         with self._lock:
             return list(self._given_up.get(write.watch, ()))
+
+    def keeps(self, write: Watched) -> bool:
+        """Whether the packets of an access are kept, and not lost."""
+        with self._lock:
+            return self._holds[write.hold].payload == "at-hold"
 
     def stopped(self, number: int, packets: int) -> Watched | None:
         """All packets of an access are kept, or its first one was lost; the access, if its delay begins now."""
@@ -52,8 +57,8 @@ class PacketHolds(Holds):
             if not write.over:
                 self._end(write, "dropped")
 
-    def unanswered(self, write: Watched, why: str) -> None:
-        """Nobody says whether it has landed."""
+    def unlanded(self, write: Watched, why: str) -> None:
+        """It cannot land any more, or nobody says whether it has."""
         with self._lock:
             if not write.over:
                 self._end(write, "unlanded", why=why)
@@ -74,7 +79,7 @@ class PacketHolds(Holds):
             super()._completed(write, message)
         elif write.let_go == "drop":
             self._end(write, "dropped")
-        elif self._holds[write.hold].payload == "at-hold" and write.let_go is None:
+        elif write.let_go is None:
             self._given_up.setdefault(write.watch, []).append(message)
         else:
             super()._completed(write, message)

@@ -155,13 +155,16 @@ class Writes:
                     setattr(write, field, event)
 
     def _ghosts(self, history: History) -> dict[str, Write]:
-        """What a gate gave up in the transport's place: the write itself went again, and its gate events are these."""
+        """What a gate gave up in the transport's place, or lost while the transport says that it has landed: the write
+        itself went again, and its gate events are these."""
         ghosts: dict[str, Write] = {}
         if history.header.transport != "rdma":
             return ghosts
-        for event in history.by_kind["held"]:
+        for event in history.of("held", "dropped"):
             write = self.by_id.get(event.data["what"])
-            if write is not None and event.data.get("action") in GIVEN_UP:
+            if write is None or write.id in ghosts:
+                continue
+            if event.data.get("action") in GIVEN_UP or (event.kind == "dropped" and write.succeeded):
                 ghost = replace(write, id=f"{write.id} (first attempt)", ghost=True)
                 ghosts[write.id] = self.by_id[ghost.id] = ghost
         return ghosts
