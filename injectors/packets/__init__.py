@@ -24,9 +24,8 @@ INJECTOR = Injector(
     transports=("rdma",),
     machines=("softroce",),
     preloads=True,
-    actions=("hold", "ghost", "delay"),
+    actions=("hold", "ghost"),
     payloads=("at-hold",),
-    reads=("at-release",),
     gives_up=("ghost", "drop"),
     mechanisms={
         "congestion": Mechanism(
