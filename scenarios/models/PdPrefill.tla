@@ -216,7 +216,7 @@ GiveUpSource(r, a) ==           \* the watchdog of prefill: decode has not said 
 
 Restart ==          \* prefill dies, and another takes its place: it knows of nothing
   /\ "restart" \in May /\ prefill.epoch = 0
-  /\ prefill' = [NewPool(PrefillPages) EXCEPT !.epoch = 1]
+  /\ prefill' = [NewPool(PrefillPages) EXCEPT !.epoch = 1, !.pages = [p \in DOMAIN @ |-> FreePage(100)]]     \* no generation twice
   /\ jobs' = [r \in Requests |-> [a \in DOMAIN jobs[r] |-> NewJob]]
   /\ waiting' = <<>>
   /\ net' = net \cup {Message("hello", Nobody, 1, NoChunk, 0, TRUE, <<>>)}

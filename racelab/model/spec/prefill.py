@@ -29,11 +29,14 @@ from racelab.model.spec.state import (
     Content,
     Job,
     Message,
+    Page,
     State,
     Write,
     initial,
 )
 
+SUCCESSOR_GEN = 100
+"""The generation with which a prefill begins that takes another one's place: none comes twice."""
 SILENCE = "silence"
 """What a duty that is left out leads to."""
 
@@ -334,7 +337,8 @@ def restart(draft: Draft) -> bool:
     """Prefill dies, and another takes its place: it knows of nothing, and says that it is there."""
     if RESTART not in draft.config.faults or draft.side(PREFILL).epoch:
         return False
-    draft.renew(PREFILL, initial(draft.config).prefill._replace(epoch=1))
+    fresh = (Page(gen=SUCCESSOR_GEN),) * draft.config.prefill_pages
+    draft.renew(PREFILL, initial(draft.config).prefill._replace(epoch=1, pages=fresh))
     draft.jobs = tuple(tuple(Job() for _ in row) for row in draft.jobs)
     draft.waiting = ()
     draft.net |= {Message("hello", "", 1)}
