@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import termios
 from contextlib import suppress
 
 from racelab.transport import sockets
@@ -46,11 +48,16 @@ class Tally:
 
     def counts(self) -> Counts:
         """Bytes in and out, each as ours and then the kernel's."""
+        waiting = 0 if self._final else self._waiting()  # asked for first: what comes after that is not among it
         kernel = self._final or sockets.info(self._socket)
         received, sent = self._zero
         out = kernel.acked - self.both_ended if self._acked else kernel.sent
         came = kernel.bytes_received - 1 if self.both_ended else kernel.received
-        return self.received - received, came - received, self.sent - sent, out - sent
+        return self.received - received, came - waiting - received, self.sent - sent, out - sent
+
+    def _waiting(self) -> int:
+        """Bytes that have come and were not read yet: a keep-alive's, say, while the gate counts."""
+        return int(struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4)))[0])
 
 
 def add(*counts: Counts) -> Counts:
