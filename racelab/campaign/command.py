@@ -20,7 +20,7 @@ from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, order
 from racelab.errors import UsageError
 from racelab.lab import cluster
 from racelab.report.dilemma import figure
-from racelab.report.grid import page, spoilt_controls, table
+from racelab.report.grid import page, spoilt_controls, table, unexpected
 from racelab.results import RunFolder, new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
@@ -148,6 +148,10 @@ def show(matrix: Matrix, file: str) -> None:
     """Print the table and what follows from it."""
     console = Console()
     console.print(table(matrix, console.width))
+    odd = unexpected(matrix)
+    console.print(f"cells that are not as expected: {len(odd) or 'none'}")
+    for line in odd:
+        console.print(f"  {line}", soft_wrap=True)
     spoilt = spoilt_controls(matrix)
     console.print(f"controls ({'; '.join(CONTROLS)}): {len(matrix.controls)}, not clean: {len(spoilt)}")
     for line in spoilt:

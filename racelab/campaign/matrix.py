@@ -22,7 +22,8 @@ CLEAN = "not-reproduced"
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario under one policy less some guards; `agree` if every repetition gave this verdict.
 
-    `guard` is the scenario's own; `control` says which control of the scenario it is, if it is one.
+    `guard` is the scenario's own; `control` says which control of the scenario it is, if it is one; `why` is the
+    verdict's own sentence.
     """
 
     scenario: str
@@ -31,6 +32,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     without: list[str]
     verdict: str
+    why: str
     expected: str | None
     agree: bool
     blocked_by: str | None
@@ -116,6 +118,7 @@ def _cell(order: Order, verdicts: list[Verdict]) -> Cell:
         policy=order.policy,
         without=list(order.without),
         verdict=odd.verdict,
+        why=odd.lab_failure or odd.why,
         expected=order.expected,
         agree=odd is verdicts[0],
         blocked_by=odd.blocked_at["guard"] if odd.blocked_at else None,

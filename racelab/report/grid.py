@@ -73,6 +73,16 @@ def _notes(cell: Cell) -> list[str]:
     return notes if cell.agree else [*notes, "\nruns differ"]
 
 
+def unexpected(matrix: Matrix) -> list[str]:
+    """Cells that are not what their scenario says, or whose runs differ: a line each, with the verdict's reason."""
+    return [
+        f"{cell.scenario}, {cell.column}: {cell.verdict}{'' if cell.agree else ' in some runs'},"
+        f" expected {cell.expected or 'nothing'}: {cell.why}"
+        for cell in matrix.cells
+        if cell.exit_code
+    ]
+
+
 def spoilt_controls(matrix: Matrix) -> list[str]:
     """Controls that are not clean, also those of which their scenario says so: a line each, with what is violated."""
     return [_spoilt(cell) for cell in matrix.controls if cell.exit_code or not cell.clean]
@@ -99,6 +109,7 @@ def page(matrix: Matrix, title: str, *, specs: bool = False, picture: str = "") 
         for label, names in (
             ("Guards whose removal no scenario notices", matrix.untested),
             ("Scenarios that no single removal reproduces", matrix.redundant),
+            ("Cells that are not as expected", unexpected(matrix)),
             (f"Of {len(matrix.controls)} controls ({'; '.join(CONTROLS)}), not clean", spoilt_controls(matrix)),
         )
     )

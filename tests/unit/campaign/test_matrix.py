@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from racelab import scenario
 from racelab.campaign.controls import CONTROLS, control
 from racelab.campaign.matrix import Cell, as_control, conclude, orders
-from racelab.report.grid import page, spoilt_controls, table
+from racelab.report.grid import page, spoilt_controls, table, unexpected
 from racelab.scenario import Request, Scenario
 from racelab.shipped import shipped
 from racelab.steps import Hold, Pass, Release, Submit
@@ -24,6 +25,7 @@ def cell(scenario: str, verdict: str, *without: str, expected: str | None = None
         policy="ledger",
         without=list(without),
         verdict=verdict,
+        why=f"it was {verdict}",
         expected=expected,
         agree=True,
         blocked_by="g1" if verdict == "prevented" else None,
@@ -118,3 +120,12 @@ def test_table_and_page_show_every_cell_and_what_was_not_expected() -> None:
         assert "<a>" in shown
     assert "&lt;a&gt;" in html
     assert "<a>" not in html
+
+
+def test_a_cell_that_is_not_as_expected_says_why() -> None:
+    off = msgspec.structs.replace(cell("a", "diverged", "g1", expected="prevented"), exit_code=3)
+    torn = msgspec.structs.replace(cell("b", "moved", expected="prevented"), exit_code=1, agree=False)
+    assert unexpected(conclude([cell("a", "prevented", expected="prevented"), off, torn])) == [
+        "a, ledger less g1: diverged, expected prevented: it was diverged",
+        "b, ledger: moved in some runs, expected prevented: it was moved",
+    ]
