@@ -173,9 +173,11 @@ def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
         span.held = _interrupted(_meanwhile(span, found.moves), span)
     posted = {move.part[:2] for move in found.moves if move.means == "post"}
     unasked = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.held}
+    never = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.lost and not span.copied}
     answered = {span.attempt for span in found.notes.values() if span.end is not None}
     for key, span in found.writes.items():
         asked = key[:2] in posted or (not posted and not found.routed) or span.attempt not in unasked | answered
+        asked = asked and span.attempt not in never
         told = span.lost or span.early is not None or span.failed is not None
         span.held = told or (asked and _interrupted(_meanwhile(span, found.moves), span))
     for span in found.notes.values():

@@ -37,7 +37,9 @@ ReceiveReserve(m, left) ==
   IN /\ inOrder
      /\ IF served \/ refused
         THEN /\ net' = IF served THEN left ELSE left \cup {turnedDown}
-             /\ UNCHANGED <<prefill, jobs, waiting>>
+             \* what is said of its pages later is said of these
+             /\ jobs' = IF mine /\ ~served THEN [jobs EXCEPT ![r][a].pages = m.pages] ELSE jobs
+             /\ UNCHANGED <<prefill, waiting>>
         ELSE /\ net' = left
              /\ jobs' = [jobs EXCEPT ![r][a] = job]
              /\ waiting' = IF begins THEN Append(waiting, <<r, a>>) ELSE waiting

@@ -64,6 +64,8 @@ def receive_reserve(draft: Draft, message: Message) -> bool:
             draft.send(Message("abort-ack", *subject, None, True, message.pages), None, True)
         else:
             draft.send(Message("failed", *subject))
+        if holder == subject:  # what is said of its pages later is said of these
+            draft.set_job(*subject, job._replace(pages=message.pages))
         return True
     begins = ROUTER not in draft.config.parts or (job.stage == "offered" and not job.released)
     shape = draft.config.shapes[message.request]
