@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -253,9 +252,7 @@ class Book:
     def wait(self, held: Held) -> bool:
         """Until it is let go, or its delay is over; False if it was lost."""
         if held.delay_ms is not None:
-            due_ns = held.since_ns + round(held.delay_ms * 1e6)
-            while (left_ns := due_ns - time.monotonic_ns()) > 0:
-                time.sleep(left_ns / 1e9)  # the delay that was asked for
+            delays.wait(held.since_ns, held.delay_ms)
             with self._lock:
                 held.announced.record(self._recorder, "released", held.hold)
                 held.told.set()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -261,9 +260,7 @@ class Notices:
         if notice.delay_ms is None:
             notice.told.wait()
             return not notice.lost
-        due_ns = notice.since_ns + round(notice.delay_ms * 1e6)
-        while (left_ns := due_ns - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)  # the delay that was asked for
+        delays.wait(notice.since_ns, notice.delay_ms)
         with self._lock:
             self._let_go(notice)
         return True

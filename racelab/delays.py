@@ -9,6 +9,7 @@ the order in which things stop, and whoever has the seed can draw the same again
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 Distribution = Mapping[str, float | list[float]]
@@ -43,6 +44,13 @@ def draws(distribution: Distribution, seed: str) -> Iterator[float]:
     source = random.Random(seed)
     while True:
         yield round(max(_DRAWS[name][1](source, *numbers), 0.0), 3)
+
+
+def wait(since_ns: int, delay_ms: float) -> None:
+    """Until `delay_ms` after `since_ns` on the monotonic clock, and not less: the delay that was asked for."""
+    due_ns = since_ns + round(delay_ms * 1e6)
+    while (left_ns := due_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns / 1e9)
 
 
 def draws_seed(seed: int, hold: str) -> str:

@@ -295,6 +295,18 @@ class Duet:
         return History(header, list(self.events))
 
 
+def sharing_and_eviction() -> History:
+    """Shared prefixes and eviction: pages that are used again after their writes are over."""
+    prefix = {"prefix": "system", "prefix_tokens": 32}
+    sizes = {"r1": 40, "r2": 43, "r3": 90}
+    requests = {name: Request(prompt_tokens=size, **prefix) for name, size in sizes.items()}
+    duet = Duet(requests, Lab(prefix_cache=True, decode_pages=8))
+    duet.submit("r1", "r2", "r3")
+    duet.play()
+    duet.submit("r1")
+    return duet.history()
+
+
 def _block(write: Write) -> int:
     """The memory block that a write goes to."""
     return write.identity.block if write.identity.block is not None else write.identity.layer

@@ -84,6 +84,11 @@ class Span:
         return self.first is not None
 
     @property
+    def never_arrives(self) -> bool:
+        """Whether it is lost, and no copy of it came."""
+        return self.lost and not self.copied
+
+    @property
     def is_ghost(self) -> bool:
         """Whether a write lands although its completion was an error."""
         return self.failed is not None and self.end is not None and not self.lost
@@ -168,12 +173,12 @@ def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
     for (_, kind), span in found.messages.items():
         before = _before_first(span, found.moves)
         late = _interrupted(before, span) if kind == "claim" else bool(before)
-        span.held = (span.lost and not span.copied) or late
+        span.held = span.never_arrives or late
     for span in found.slots.values():
         span.held = _interrupted(_meanwhile(span, found.moves), span)
     posted = {move.part[:2] for move in found.moves if move.means == "post"}
     unasked = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.held}
-    never = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.lost and not span.copied}
+    never = {of for (of, kind), span in found.messages.items() if kind == "reserve" and span.never_arrives}
     answered = {span.attempt for span in found.notes.values() if span.end is not None}
     for key, span in found.writes.items():
         asked = key[:2] in posted or (not posted and not found.routed) or span.attempt not in unasked | answered
@@ -182,7 +187,7 @@ def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
         span.held = told or (asked and _interrupted(_meanwhile(span, found.moves), span))
     for span in found.notes.values():
         late = _interrupted(_before_first(span, found.moves), span)
-        span.held = models_notes and ((span.lost and not span.copied) or late)
+        span.held = models_notes and (span.never_arrives or late)
     for span in [*found.forwards.values(), *found.fills.values()]:
         span.held = any(move.means not in ("submit", "deliver") for move in _meanwhile(span, found.moves))
     for span in found.registrations.values():

@@ -407,9 +407,8 @@ class Conductor:
                 by = self.crew.unmap(name, fault)
                 return Outcome("met", f"nothing is mapped where the transport knows the memory of {name}", by)
             case Unregister():
-                return Outcome(
-                    "met", f"the transport knows no memory of {name} any more", self.crew.unregister(name, fault)
-                )
+                by = self.crew.unregister(name, fault)
+                return Outcome("met", f"the transport knows no memory of {name} any more", by)
 
     def _restart(self, name: str, fault: str) -> Outcome:
         """Another process takes a dead one's place, and greets its peer: that has arrived unless a gate holds it."""

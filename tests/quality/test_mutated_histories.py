@@ -14,7 +14,7 @@ from functools import cache, partial
 
 import histories
 import pytest
-from duet import Duet
+from duet import Duet, sharing_and_eviction
 from tampering import Tampering, before_its_cause, double, drop, exchange, generation, owner
 
 from racelab.engine.decode import Decode
@@ -37,13 +37,8 @@ AMID = ("queued", "cache-hit", "page-private", "admitted", "granted")
 
 @cache
 def sharing() -> History:
-    sizes = {"r1": 40, "r2": 43, "r3": 90}
-    requests = {name: Request(prompt_tokens=size, **PREFIX) for name, size in sizes.items()}
-    duet = Duet(requests, Lab(prefix_cache=True, decode_pages=8))
-    duet.submit("r1", "r2", "r3")
-    duet.play()
-    duet.submit("r1")
-    return histories.numbered(duet.history())
+    """The real engines: shared prefixes and eviction."""
+    return histories.numbered(sharing_and_eviction())
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import cache
 
 import histories
 import pytest
-from duet import Duet
+from duet import Duet, sharing_and_eviction
 from msgspec import structs
 
 from checkers import conservation, finality, integrity, isolation
@@ -26,14 +26,8 @@ CHECKERS = (isolation, integrity, finality, conservation)
 
 @cache
 def sharing() -> History:
-    """The real engines: shared prefixes, and pages that are evicted and taken again."""
-    prefix = {"prefix": "system", "prefix_tokens": 32}
-    requests = {name: Request(prompt_tokens=size, **prefix) for name, size in {"r1": 40, "r2": 43, "r3": 90}.items()}
-    duet = Duet(requests, Lab(prefix_cache=True, decode_pages=8))
-    duet.submit("r1", "r2", "r3")
-    duet.play()
-    duet.submit("r1")
-    return duet.history()
+    """The real engines: shared prefixes and eviction."""
+    return sharing_and_eviction()
 
 
 @cache

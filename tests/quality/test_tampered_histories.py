@@ -16,7 +16,7 @@ from pathlib import Path
 
 import histories
 import pytest
-from duet import Duet
+from duet import Duet, sharing_and_eviction
 from msgspec import structs
 from oracle import complaints
 from tampering import (
@@ -79,15 +79,8 @@ def aborted() -> History:
 
 @cache
 def sharing() -> History:
-    """The real engines: shared prefixes and eviction, pages that are used again after their writes are over."""
-    prefix = {"prefix": "system", "prefix_tokens": 32}
-    sizes = {"r1": 40, "r2": 43, "r3": 90}
-    requests = {name: Request(prompt_tokens=size, **prefix) for name, size in sizes.items()}
-    duet = Duet(requests, Lab(prefix_cache=True, decode_pages=8))
-    duet.submit("r1", "r2", "r3")
-    duet.play()
-    duet.submit("r1")
-    return duet.history()
+    """The real engines: shared prefixes and eviction."""
+    return sharing_and_eviction()
 
 
 @cache
