@@ -35,7 +35,7 @@ from racelab.channel.link import Handler
 from racelab.errors import BusError, LabError
 from racelab.evidence.recorder import Recorder
 from racelab.gates import Injector, Mechanism
-from racelab.scenario import MessageMatch
+from racelab.scenario.steps import MessageMatch
 from racelab.transport import mqtt
 from racelab.transport.messages import Message, decode
 from racelab.transport.rules import Rules

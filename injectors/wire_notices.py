@@ -23,7 +23,7 @@ from injectors.tally import Tally
 from racelab import delays
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
-from racelab.scenario import MessageMatch
+from racelab.scenario.steps import MessageMatch
 from racelab.transport.messages import Message, decode
 from racelab.transport.rules import Rules
 from racelab.transport.tcp_layout import NOTIFY, notification, pack_handshake, read_handshake

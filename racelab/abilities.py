@@ -16,8 +16,8 @@ from racelab.errors import UsageError
 from racelab.gates import Injector
 from racelab.instances import role_of
 from racelab.lab.cluster import Cluster
-from racelab.scenario import Armed, Drop, Release, Reset, Scenario, verb
-from racelab.steps import Kill, ProcessStep, Stop, Unmap, Unregister
+from racelab.scenario import Scenario
+from racelab.scenario.steps import Armed, Drop, Kill, ProcessStep, Release, Reset, Stop, Unmap, Unregister, verb
 from racelab.targets.target import Target
 
 CONTROL = {"mechanism": "none", "means": "a control: nothing is done to it", "bound_ms": 0, "source": ""}

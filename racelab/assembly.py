@@ -29,8 +29,9 @@ from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
 from racelab.report.page import write as write_report
 from racelab.results import RunFolder, environment, new_folder
-from racelab.scenario import PROBE, Await, Request, Scenario, Step, Submit
+from racelab.scenario import PROBE, Request, Scenario
 from racelab.scenario import Lab as Shape
+from racelab.scenario.steps import Await, Step, Submit
 from racelab.targets.target import Target
 from racelab.transport.softhca import SIMULATED
 from racelab.verdict import Verdict, judge, worst

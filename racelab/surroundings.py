@@ -13,8 +13,8 @@ from racelab.campaign.controls import CONTROLS
 from racelab.documents import Document, nearest
 from racelab.gates import Injector
 from racelab.lab.cluster import Cluster
-from racelab.scenario import Armed, Lab, Placed, Scenario
-from racelab.steps import Await, ProcessStep
+from racelab.scenario import Lab, Placed, Scenario
+from racelab.scenario.steps import Armed, Await, ProcessStep
 from racelab.targets.target import Target
 
 LESS = " less "

@@ -25,7 +25,8 @@ from racelab.evidence.naming import number
 from racelab.evidence.process_certificates import certify_processes
 from racelab.evidence.result import EXPOSED, Checker, Finding, Outcome, SpecResult
 from racelab.evidence.schedule import Schedule
-from racelab.scenario import PROBE, SPECIFICATIONS, Await, read_aloud
+from racelab.scenario import PROBE, SPECIFICATIONS
+from racelab.scenario.steps import Await, read_aloud
 
 Word = Literal["reproduced", "moved", "prevented", "not-reproduced", "diverged", "inconclusive"]
 

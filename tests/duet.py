@@ -29,7 +29,8 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.recorder import Recorder
 from racelab.instances import named, role_of
-from racelab.scenario import Lab, Request, Scenario, Submit
+from racelab.scenario import Lab, Request, Scenario
+from racelab.scenario.steps import Submit
 from racelab.transport.messages import Message, decode, encode
 from racelab.transport.mooncake import Completion, Write, of_a_read
 

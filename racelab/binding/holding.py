@@ -6,7 +6,7 @@ from typing import Literal
 
 from racelab.binding.document import NOTIFICATION
 from racelab.binding.moves import Attempt, Course, Span
-from racelab.scenario import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
+from racelab.scenario.steps import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
 
 MESSAGE_MECHANISM = "broker-backlog"
 

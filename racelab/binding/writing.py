@@ -18,8 +18,7 @@ from racelab.binding.naming import Named
 from racelab.binding.timing import Timeline, TooEarly
 from racelab.errors import BindingError
 from racelab.evidence.events import TERMINAL_KINDS
-from racelab.scenario import Abort, Await, Drop, Expect, Release, Step, Submit
-from racelab.steps import Kill, Restart
+from racelab.scenario.steps import Abort, Advance, Await, Drop, Expect, Kill, Release, Restart, Step, Submit, read_aloud
 from racelab.traces.trace import Trace
 
 TIMEOUT_MS = 10_000
@@ -91,7 +90,7 @@ class Writer:
             if span.held and span.sent == step.number:
                 self.steps.append(Await(event="held", hold=message_hold(kind, span)))
         action = f"{step.rule.name}({', '.join(str(move.attempt) for move in self.course.of_step(step)[:1])})"
-        read = tuple(scenario.read_aloud(written) for written in self.steps[begin:])
+        read = tuple(read_aloud(written) for written in self.steps[begin:])
         return Explained(step.number, action, step.why, read)
 
     def move(self, move: Move) -> None:
@@ -104,12 +103,12 @@ class Writer:
             case "accept" | "refer":
                 self.wait({"accept": "accepted", "refer": "referenced"}[move.means], attempt)
             case "lapse":
-                self.steps.append(scenario.Advance(ms=self.lab.lease_ms))
+                self.steps.append(Advance(ms=self.lab.lease_ms))
                 self.wait("lease-expired", attempt)
             case "expire-source":
-                self.steps.append(scenario.Advance(ms=self.lab.drain_timeout_ms))
+                self.steps.append(Advance(ms=self.lab.drain_timeout_ms))
             case "give-up-offer":
-                self.steps.append(scenario.Advance(ms=self.lab.bootstrap_timeout_ms))
+                self.steps.append(Advance(ms=self.lab.bootstrap_timeout_ms))
                 self.wait("attempt-ended", attempt)
             case "land-slot":
                 self.land_in_slot(move)
@@ -156,7 +155,7 @@ class Writer:
         attempt = move.attempt
         gap_ms = self.timeline.start(attempt, "time-out", move)
         if gap_ms:
-            self.steps.append(scenario.Advance(ms=gap_ms))
+            self.steps.append(Advance(ms=gap_ms))
         self.steps += self.holding.armed(attempt)
         presented = move.step.first(move.step.rule.reference_of)
         of = next(map(word, presented)) if isinstance(presented, frozenset | tuple) and presented else None
@@ -396,7 +395,7 @@ class Writer:
                 next="let the model's time-outs fall due in the order in which they began",
             ) from None
         if ms:
-            self.steps.append(scenario.Advance(ms=ms))
+            self.steps.append(Advance(ms=ms))
 
     @property
     def publishes(self) -> bool:

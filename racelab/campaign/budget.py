@@ -15,7 +15,7 @@ import msgspec
 from racelab.assembly import Order, Workbench
 from racelab.evidence.history import History
 from racelab.scenario import Request, Scenario
-from racelab.steps import Advance, Await, Hold, Step, Submit, WriteMatch
+from racelab.scenario.steps import Advance, Await, Hold, Step, Submit, WriteMatch
 
 KEPT_BACK = ("DRAINING", "QUARANTINED")
 HOLDS_MAX = 16

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from racelab.scenario import Lab, Request, Scenario
-from racelab.steps import Arming, Await, Pass, Release, Step, Submit, WriteMatch
+from racelab.scenario.steps import Arming, Await, Pass, Release, Step, Submit, WriteMatch
 
 ON_THE_WAY = ("reserve", "written", "complete")
 """Messages of every request that is served; a control in which nobody gives up sees no others."""

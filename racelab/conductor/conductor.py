@@ -26,28 +26,33 @@ from racelab.evidence.events import Event
 from racelab.gates import Injector
 from racelab.instances import role_of
 from racelab.lab.lab import Lab
-from racelab.scenario import (
-    PROBE,
+from racelab.scenario import PROBE, Request, Scenario
+from racelab.scenario.step_problems import posters
+from racelab.scenario.steps import (
+    REST,
     Abort,
     Advance,
     Armed,
     Await,
+    Continue,
     Delay,
     Drop,
     Expect,
+    Kill,
+    ProcessStep,
     Release,
-    Request,
     Reset,
+    Restart,
     Retract,
     Retry,
-    Scenario,
     Step,
+    Stop,
     Submit,
+    Unmap,
+    Unregister,
     read_aloud,
     verb,
 )
-from racelab.step_problems import posters
-from racelab.steps import REST, Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister
 
 _ACTS = (
     *(Submit, Abort, Retry, Retract, Advance, Release, Drop, Reset),

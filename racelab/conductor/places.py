@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from racelab.conductor.router import Router
-from racelab.steps import Submit
+from racelab.scenario.steps import Submit
 
 FIRST = Submit(request="")
 """Goes to the first instances of both roles."""

@@ -7,7 +7,7 @@ from typing import Any
 from racelab.conductor.crew import Crew
 from racelab.conductor.witness import Witness
 from racelab.evidence.events import Event
-from racelab.steps import Submit
+from racelab.scenario.steps import Submit
 
 
 class Router:

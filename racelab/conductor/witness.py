@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from racelab.conductor.flight import Flight
 from racelab.evidence.events import TERMINAL_KINDS, Event
-from racelab.scenario import Await
+from racelab.scenario.steps import Await
 
 
 class Witness:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from racelab.evidence.recorder import Recorder
-from racelab.scenario import WorkMatch
+from racelab.scenario.steps import WorkMatch
 from racelab.transport.rules import Rules
 
 Evidence = Callable[[], dict[str, Any]]

@@ -6,7 +6,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write
-from racelab.steps import Continue, Kill, Unmap, Unregister
+from racelab.scenario.steps import Continue, Kill, Unmap, Unregister
 
 
 def lost_with_its_process(history: History, end: Event, write: Write | None) -> bool:

@@ -21,7 +21,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.injection import Action, Case, Certificate
 from racelab.evidence.naming import number
-from racelab.scenario import Armed, Delay
+from racelab.scenario.steps import Armed, Delay
 
 
 def certify(history: History) -> list[Certificate]:

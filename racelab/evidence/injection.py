@@ -22,7 +22,7 @@ from racelab.evidence.labels import hold_label
 from racelab.evidence.naming import number, when_ms
 from racelab.evidence.schedule import Schedule
 from racelab.evidence.writes import Write, Writes
-from racelab.scenario import Armed, Delay
+from racelab.scenario.steps import Armed, Delay
 
 Action = Literal[
     "release",

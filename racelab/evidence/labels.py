@@ -16,7 +16,8 @@ from bisect import bisect_right
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.writes import Write, Writes
-from racelab.scenario import Armed, Lab
+from racelab.scenario import Lab
+from racelab.scenario.steps import Armed
 
 WHAT_CHECKSUMS_DO = "every link and TCP itself find a single changed byte, and only hosts and middleboxes can leave one"
 """A one's complement sum differs for every single changed byte (RFC 1071). What changes bytes in memory,

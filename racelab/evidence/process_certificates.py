@@ -16,7 +16,7 @@ from racelab.evidence.injection import Certificate, State
 from racelab.evidence.labels import process_label
 from racelab.evidence.naming import number, when_ms
 from racelab.evidence.schedule import Issued, Schedule
-from racelab.steps import Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister, verb
+from racelab.scenario.steps import Continue, Kill, ProcessStep, Restart, Stop, Unmap, Unregister, verb
 
 _EVENTS = {
     "stop": "stopped",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
-from racelab.scenario import Drop, Release, Reset, Step
+from racelab.scenario.steps import Drop, Release, Reset, Step
 
 
 @dataclass(frozen=True)

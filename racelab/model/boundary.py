@@ -35,7 +35,7 @@ from racelab.model.spec.state import (
     Effect,
     Shape,
 )
-from racelab.steps import Submit
+from racelab.scenario.steps import Submit
 
 ASIDE = frozenset(
     {

@@ -17,7 +17,8 @@ from racelab.report.ownership import Book, Holding
 from racelab.report.strip import burst, patterns
 from racelab.report.svg import element, line, text, title
 from racelab.report.words import UNREAD_STATES
-from racelab.scenario import SPECIFICATIONS, read_aloud
+from racelab.scenario import SPECIFICATIONS
+from racelab.scenario.steps import read_aloud
 
 NAME_PX, COLUMN_PX, MARK_PX, COST_PX = 150.0, 46.0, 84.0, 190.0
 ROW_PX, HEAD_PX = 62.0, 60.0

@@ -22,7 +22,7 @@ from racelab.report.page_map import page_map, wrong_pages
 from racelab.report.summary import also_tried, grouped, headline, label_words, replay_command, spec_rows, token_rows
 from racelab.report.window import evidence_names, name
 from racelab.report.words import CLIENT, milliseconds, phrase, shown, size, ticket, who
-from racelab.scenario import read_aloud
+from racelab.scenario.steps import read_aloud
 
 REPORT_FILE = "report.html"
 LISTED_EVENTS_MAX = 5_000

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from racelab.errors import BoundError, PeerDiedError
-from racelab.scenario import WriteMatch
+from racelab.scenario.steps import WriteMatch
 from racelab.transport.rules import Rules
 from racelab.transport.streams import read_exactly
 

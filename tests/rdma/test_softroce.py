@@ -13,6 +13,7 @@ from racelab.assembly import Order, Played, Workbench, check_mechanisms, open_wo
 from racelab.errors import LabError, UsageError
 from racelab.lab.cluster import load
 from racelab.registry import injectors
+from racelab.scenario.steps import Advance
 from racelab.shipped import shipped
 from racelab.targets import target
 from racelab.vm import client
@@ -58,7 +59,7 @@ def test_a_late_write_is_reproduced_and_prevented(rdma: Workbench) -> None:
         if on_the_wire:  # no packet is lost for 10 s and its requester still there, so the client is less patient
             impatient = msgspec.structs.replace(order.scenario.lab, request_timeout_ms=1000)
             steps = [
-                msgspec.structs.replace(step, ms=1000) if isinstance(step, scenario.Advance) else step
+                msgspec.structs.replace(step, ms=1000) if isinstance(step, Advance) else step
                 for step in order.scenario.steps
             ]
             order = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=impatient, steps=steps))

@@ -15,6 +15,7 @@ from racelab.abilities import check_mechanisms
 from racelab.assembly import Order, Workbench, open_workbench
 from racelab.errors import UsageError
 from racelab.lab.cluster import load
+from racelab.scenario.steps import Drop, Hold, WriteMatch
 from racelab.targets import target
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-an-injector.md"
@@ -69,7 +70,7 @@ def test_it_is_refused_what_it_does_not_offer_and_serves_only_where_it_is_named(
     assert "half-placed" in [each.name for each in injectors]
     chosen = [each.name for each in load("local").gates(injectors) if each.subject == "write"]
     assert chosen == ["wire"]
-    steps = [scenario.Hold(id="w", write=scenario.WriteMatch(request="r1")), scenario.Drop(hold="w")]
+    steps = [Hold(id="w", write=WriteMatch(request="r1")), Drop(hold="w")]
     wanted = scenario.Scenario(scenario="s", about="a", requests={"r1": scenario.Request()}, steps=steps)
     named = msgspec.structs.replace(load("local"), write_gate="half-placed")
     with pytest.raises(UsageError, match="gate half-placed cannot lose what it holds"):

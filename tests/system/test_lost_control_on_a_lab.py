@@ -8,6 +8,7 @@ import pytest
 from racelab import scenario
 from racelab.assembly import Order, Workbench
 from racelab.scenario import Scenario
+from racelab.scenario.steps import Hold
 from racelab.shipped import shipped
 
 FIRST_TOKEN, LAST_SLOT = 0, 3
@@ -52,7 +53,7 @@ def test_a_late_notification_commits_another_attempt(bench: Workbench, policy: s
     """As the late message of the shipped scenario does, by the transport's own path."""
     wanted = scenario.load(shipped("scenarios", "stale-notification-commits-retry.yaml"))
     (held, *rest) = wanted.steps
-    assert isinstance(held, scenario.Hold)
+    assert isinstance(held, Hold)
     steps = [msgspec.structs.replace(held, mechanism="congestion"), *rest]
     lab = msgspec.structs.replace(wanted.lab, news="notify")
     played = bench.play(Order(msgspec.structs.replace(wanted, lab=lab, steps=steps), policy)).verdict

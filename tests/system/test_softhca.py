@@ -22,7 +22,7 @@ from racelab.errors import UsageError
 from racelab.evidence.events import Event
 from racelab.lab.cluster import load
 from racelab.registry import checkers, injectors
-from racelab.scenario import Hold, Release
+from racelab.scenario.steps import Drop, Hold, Release
 from racelab.shipped import shipped
 from racelab.targets import target
 from racelab.verdict import judge
@@ -125,7 +125,7 @@ expected: {ledger: not-reproduced}
 
 def test_a_dropped_write_ends_its_queue_pair_and_the_transport_sends_it_again(rdma: Workbench) -> None:
     steps = [
-        scenario.Drop(hold=step.hold) if isinstance(step, Release) and step.hold == "w1" else step
+        Drop(hold=step.hold) if isinstance(step, Release) and step.hold == "w1" else step
         for step in wanted("late-write-after-timeout").steps
     ]
     played = rdma.play(Order(msgspec.structs.replace(wanted("late-write-after-timeout"), steps=steps), "eager"))

@@ -10,7 +10,7 @@ from trace_samples import SAMPLES
 from racelab import scenario
 from racelab.errors import BindingError, TraceError
 from racelab.importing import import_counterexample
-from racelab.scenario import Submit
+from racelab.scenario.steps import Submit
 from racelab.shipped import shipped
 
 COUNTEREXAMPLE = "late-write-after-timeout"

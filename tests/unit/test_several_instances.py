@@ -10,8 +10,9 @@ from racelab import scenario
 from racelab.conductor.places import Places
 from racelab.errors import DocumentError, UsageError
 from racelab.lab import cluster
-from racelab.scenario import Lab, Request, Scenario, Submit
-from racelab.step_problems import posters
+from racelab.scenario import Lab, Request, Scenario
+from racelab.scenario.step_problems import posters
+from racelab.scenario.steps import Submit, read_aloud
 
 HEAD = "scenario: s\nabout: a\nlab: {prefills: 2, decodes: 2}\nrequests: {r1: {prompt-tokens: 13}}\nsteps:\n"
 
@@ -33,7 +34,7 @@ def test_steps_name_instances_and_read_aloud_and_dump_as_they_were_written() -> 
         "stop: prefill-2",
         "continue: prefill-2",
     )
-    aloud = [scenario.read_aloud(step) for step in loaded.steps]
+    aloud = [read_aloud(step) for step in loaded.steps]
     assert aloud[2:5] == [
         "submit r1 to prefill-2 and decode-2",
         "await admitted request r1, instance decode-2",

@@ -11,7 +11,7 @@ from racelab import scenario
 from racelab.binding.convert import Converted, convert
 from racelab.errors import BindingError
 from racelab.importing import import_counterexample
-from racelab.scenario import read_aloud
+from racelab.scenario.steps import read_aloud
 from racelab.shipped import shipped
 
 

@@ -10,8 +10,8 @@ import pytest
 from racelab import scenario
 from racelab.assembly import Order
 from racelab.campaign.budget import NEXT, Budget, budget, exhausting
+from racelab.scenario.steps import Submit
 from racelab.shipped import shipped
-from racelab.steps import Submit
 
 DILEMMA = scenario.load(shipped("scenarios", "dilemma.yaml"))
 

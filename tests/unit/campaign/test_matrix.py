@@ -12,8 +12,8 @@ from racelab.campaign.controls import CONTROLS, control
 from racelab.campaign.matrix import Cell, as_control, conclude, orders
 from racelab.report.grid import page, spoilt_controls, table, unexpected
 from racelab.scenario import Request, Scenario
+from racelab.scenario.steps import Hold, Pass, Release, Submit
 from racelab.shipped import shipped
-from racelab.steps import Hold, Pass, Release, Submit
 
 HELD = dict.fromkeys(("isolation", "integrity", "finality", "conservation"), "held")
 

@@ -7,7 +7,7 @@ import pytest
 from injectors import verbs, wire
 from racelab import registry
 from racelab.gates import Injector
-from racelab.scenario import Hold
+from racelab.scenario.steps import Hold
 
 
 @pytest.mark.parametrize("name", ["bus", "process", "verbs", "wire"])

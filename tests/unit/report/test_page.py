@@ -14,7 +14,8 @@ from racelab.errors import HistoryError
 from racelab.evidence.history import History
 from racelab.report import figure
 from racelab.report.page import render, write
-from racelab.scenario import SPECIFICATIONS, read_aloud
+from racelab.scenario import SPECIFICATIONS
+from racelab.scenario.steps import read_aloud
 
 BOTH = [made_by_hand.eager, made_by_hand.ledger]
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -10,7 +10,7 @@ from rich.console import Console
 from racelab.evidence.history import History
 from racelab.report.story import Story, progress
 from racelab.report.words import told as in_words
-from racelab.scenario import read_aloud
+from racelab.scenario.steps import read_aloud
 
 BOTH = [made_by_hand.eager, made_by_hand.ledger]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from racelab.errors import BoundError, PeerDiedError
-from racelab.scenario import WriteMatch
+from racelab.scenario.steps import WriteMatch
 from racelab.transport.lanes import Announcement, Announcer, Lanes, WriteIdentity, acknowledge, read_announcement
 
 

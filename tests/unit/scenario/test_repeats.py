@@ -6,7 +6,8 @@ import pytest
 
 from racelab import scenario
 from racelab.errors import DocumentError
-from racelab.scenario import Await, Request, Submit
+from racelab.scenario import Request
+from racelab.scenario.steps import Await, Submit
 
 GOOD = """\
 scenario: repeated

@@ -6,6 +6,7 @@ import pytest
 
 from racelab import scenario
 from racelab.errors import DocumentError
+from racelab.scenario.steps import read_aloud
 
 SCALED = """
 scenario: scaled
@@ -28,7 +29,7 @@ steps:
 def test_streams_are_read_and_written_back() -> None:
     made = scenario.loads(SCALED)
     assert made.lab.streams == ("scales",)
-    assert scenario.read_aloud(made.steps[0]) == "hold s1: 1 write(s) with request r1, stream scales"
+    assert read_aloud(made.steps[0]) == "hold s1: 1 write(s) with request r1, stream scales"
     assert scenario.loads(scenario.dump(made)) == made
 
 
@@ -106,7 +107,7 @@ steps:
 )
 def test_who_cannot_be_retracted_is_said(was: str, now: str, problem: str) -> None:
     made = scenario.loads(RETRACTED)
-    assert [scenario.read_aloud(step) for step in made.steps] == ["submit r1", "retract r1"]
+    assert [read_aloud(step) for step in made.steps] == ["submit r1", "retract r1"]
     assert scenario.loads(scenario.dump(made)) == made
     with pytest.raises(DocumentError, match=problem):
         scenario.loads(RETRACTED.replace(was, now))

@@ -8,8 +8,8 @@ from racelab import delays
 from racelab.documents import nearest
 from racelab.evidence.events import KINDS
 from racelab.instances import Role, role_of
-from racelab.process_steps import Condition
-from racelab.steps import (
+from racelab.scenario.process_steps import Condition
+from racelab.scenario.steps import (
     REST,
     Abort,
     Advance,

@@ -12,20 +12,25 @@ from hypothesis import strategies as st
 
 from racelab import scenario
 from racelab.errors import DocumentError
-from racelab.scenario import (
+from racelab.scenario import Lab, Request, Scenario
+from racelab.scenario.steps import (
+    VERBS,
+    Armed,
     Await,
+    Delay,
+    Duplicate,
     Expect,
     Hold,
-    Lab,
     MessageMatch,
+    Pass,
     Release,
-    Request,
-    Scenario,
+    Reset,
+    Step,
     Submit,
     WriteMatch,
+    read_aloud,
 )
 from racelab.shipped import shipped
-from racelab.steps import VERBS, Delay, Duplicate, Pass, Reset
 
 GOOD = """\
 scenario: small
@@ -55,7 +60,7 @@ def test_a_scenario_reads_as_it_is_written() -> None:
         Await(event="held", hold="w1"),
         Release(hold="w1"),
     ]
-    assert [scenario.read_aloud(step) for step in loaded.steps] == [
+    assert [read_aloud(step) for step in loaded.steps] == [
         "hold w1: 2 write(s) with request r1, layer 0",
         "submit r1",
         "await held: everything that w1 asked for",
@@ -72,7 +77,7 @@ def test_shipped_scenarios_load_and_dump_equal(path: Path) -> None:
 
 def test_what_a_gate_is_asked_for_reads_aloud() -> None:
     write, message = WriteMatch(request="r1", bytes=(0, 4096)), MessageMatch(type="written", request="r1")
-    assert [scenario.read_aloud(step) for step in asked(write, message)] == [
+    assert [read_aloud(step) for step in asked(write, message)] == [
         "hold s1: 4 write(s) with request r1, bytes 0-4096, as lose-completion",
         "pass p1: every write(s) with request r1, bytes 0-4096",
         "delay d1: every message(s) with type written, request r1, later by normal 5, 1 ms",
@@ -82,7 +87,7 @@ def test_what_a_gate_is_asked_for_reads_aloud() -> None:
     ]
 
 
-def asked(write: WriteMatch, message: MessageMatch) -> list[scenario.Step]:
+def asked(write: WriteMatch, message: MessageMatch) -> list[Step]:
     return [
         Hold(id="s1", write=write, count=4, action="lose-completion"),
         Pass(id="p1", write=write),
@@ -308,9 +313,7 @@ steps = st.one_of(
     rest=st.lists(steps, min_size=1, max_size=6),
     about=st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1),
 )
-def test_any_scenario_dumps_and_loads_equal(
-    lab: Lab, first: scenario.Armed, rest: list[scenario.Step], about: str
-) -> None:
+def test_any_scenario_dumps_and_loads_equal(lab: Lab, first: Armed, rest: list[Step], about: str) -> None:
     made = Scenario(
         scenario="made",
         about=about,
@@ -365,7 +368,7 @@ def test_reads_and_references_are_read_and_written_back() -> None:
     assert hold.reads
     assert hold.write is not None
     assert (hold.write.op, hold.write.request) == ("read", "r1")
-    assert [scenario.read_aloud(step) for step in made.steps] == [
+    assert [read_aloud(step) for step in made.steps] == [
         "hold x1: 4 read(s) with request r1",
         "submit r1",
         "hold m1: every message(s) with type renew",

@@ -1,12 +1,35 @@
-"""What cannot be asked of a request: sizes that cannot be, keys that do not go together."""
+"""A client's request, and what cannot be asked of one: sizes that cannot be, keys that do not go together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from racelab.scenario import Lab, Request
+import msgspec
+
+from racelab.scenario.lab import Lab
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One client request. `salt` seeds its prompt, so that equal lengths never mean equal bytes.
+
+    `timeout_ms` is how long this client waits, in place of the lab's request time-out.
+    With `prefix` the prompt starts with `prefix_tokens` tokens that depend on that name and the seed
+    alone: requests that name the same prefix start alike, and go on each with a tail of its own.
+    """
+
+    prompt_tokens: int = 25
+    new_tokens: int = 4
+    salt: str | None = None
+    prefix: str | None = None
+    prefix_tokens: int = 0
+    timeout_ms: int | None = None
+    stop_at: int | None = None
+    """the token of this index in the request's solo answer is its stop token"""
+
+
+def pages_needed(lab: Lab, request: Request) -> int:
+    """Pages that a request fills on decode: its prompt and the tokens that decode appends."""
+    return -(-(request.prompt_tokens + request.new_tokens) // max(lab.page_tokens, 1))
 
 
 def of_sizes(request: Request, lab: Lab, pages: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from racelab import scenario
 from racelab.errors import DocumentError
+from racelab.scenario.steps import read_aloud
 
 HEAD = "scenario: s\nabout: a\nrequests: {r1: {prompt-tokens: 13}}\nsteps:\n"
 
@@ -16,7 +17,7 @@ def load(*steps: str) -> scenario.Scenario:
 
 def test_they_read_aloud_and_dump_as_they_were_written() -> None:
     loaded = load("stop: prefill", "continue: prefill", "kill: decode", "restart: decode", "stop: prefill")
-    aloud = [scenario.read_aloud(step) for step in loaded.steps]
+    aloud = [read_aloud(step) for step in loaded.steps]
     assert aloud == ["stop prefill", "continue prefill", "kill decode", "restart decode", "stop prefill"]
     assert list(loaded.process_faults()) == [
         "stop-prefill",

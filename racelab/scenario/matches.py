@@ -1,6 +1,6 @@
 """What a step that arms a gate matches, as YAML has it: which key says what kind of thing it is about.
 
-write, message, work    as their structs in racelab.steps
+write, message, work    as their structs in racelab.scenario.steps
 read                    writes whose match has `op` read: one-sided accesses that a reader posts
 batch                   writes whose match has `batch` true: everything that was submitted together
 notify                  messages of type NEWS, where the transport's notifications carry those
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from racelab import documents
-from racelab.steps import Armed, MessageMatch, WorkMatch, WriteMatch
+from racelab.scenario.steps import Armed, MessageMatch, WorkMatch, WriteMatch
 
 READ, BATCH, NOTIFY = "read", "batch", "notify"
 OWN_KEYS = (READ, BATCH, NOTIFY)

@@ -24,7 +24,7 @@ import msgspec
 
 from racelab import delays
 from racelab.instances import ROLES
-from racelab.process_steps import CRASH, FREEZE
+from racelab.scenario.process_steps import CRASH, FREEZE
 
 
 class WriteMatch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
