@@ -18,6 +18,7 @@ from racelab import scenario as scenarios
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.scenario import Scenario
+from racelab.scenario.steps import Submit
 
 __all__ = ["TOKEN_BYTES", "History", "changed", "kind", "moved", "play", "serving", "with_extra", "without"]
 
@@ -151,7 +152,7 @@ def serving(requests: int) -> Scenario:
         scenario="serving",
         about="one request after another",
         requests={name: scenarios.Request(prompt_tokens=17 + index % 24) for index, name in enumerate(names)},
-        steps=[scenarios.Submit(request=name) for name in names],
+        steps=[Submit(request=name) for name in names],
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from paper_engines import Engines, tokens_of
 
-from racelab import scenario as scenarios
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.scenario import PROBE, Scenario
+from racelab.scenario.steps import Abort, Advance, Await, Drop, Hold, Release, Step, Submit, read_aloud, verb
 
 MECHANISMS = {
     "write": {"gate": "wire", "stage": "on the wire", "payload": "at-hold", "bound_ms": 924_600},
@@ -63,27 +63,27 @@ class Paper(Engines):
 
     # -- the conductor
 
-    def _take(self, number: int, step: scenarios.Step) -> None:
-        self.emit("step", "conductor", n=number, verb=scenarios.verb(step), text=scenarios.read_aloud(step))
+    def _take(self, number: int, step: Step) -> None:
+        self.emit("step", "conductor", n=number, verb=verb(step), text=read_aloud(step))
         match step:
-            case scenarios.Submit():
+            case Submit():
                 request = self.scenario.requests[step.request]
                 self._submit(step.request, request.prompt_tokens, request.new_tokens)
-            case scenarios.Abort():
+            case Abort():
                 self.learn("decode", "conductor")
                 self._end(self.requests[step.request], "aborted")
-            case scenarios.Advance():
+            case Advance():
                 self._advance(step.ms)
-            case scenarios.Hold():
+            case Hold():
                 self._arm(step)
-            case scenarios.Release() | scenarios.Drop():
-                self._let_go(step.hold, scenarios.verb(step))
-            case scenarios.Await():
+            case Release() | Drop():
+                self._let_go(step.hold, verb(step))
+            case Await():
                 self._await(number, step)
         self._deliver()
         self.emit("step-done", "conductor", n=number, why="met", by=None)
 
-    def _await(self, number: int, step: scenarios.Await) -> None:
+    def _await(self, number: int, step: Await) -> None:
         refused = self.refused
         if refused is not None and refused.data["refuses"] == step.event and not self.blocked:
             self.blocked = True
@@ -91,7 +91,7 @@ class Paper(Engines):
             self.emit("blocked", "conductor", n=number, guard=guard, by=by)
             self.emit("phase", "conductor", phase="aftermath")
 
-    def _arm(self, step: scenarios.Hold) -> None:
+    def _arm(self, step: Hold) -> None:
         gate = "wire" if step.write else "bus"
         match = {key: value for key, value in msgspec.structs.asdict(step.write or step.message).items() if value}
         self.learn(gate, "conductor")
