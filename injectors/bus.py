@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
+import time
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import uvloop
 
 from injectors import entry, tally
 from injectors.bus_held import Held, Hold, in_reverse
@@ -42,8 +44,6 @@ from racelab.transport.rules import Rules
 
 GATE = "bus"
 BROKER_BOUND_S = 5.0
-_AFTER_S = 1e-6
-"""What is due at the same moment as an earlier one of its topic goes after it."""
 PROBE_CLIENT = "racelab-bus-gate"
 
 INJECTOR = Injector(
@@ -102,8 +102,8 @@ class Gate:
         self._holds: dict[str, Hold] = {}
         self._unacknowledged: dict[tuple[Session, int], Held] = {}
         """copies whose first acknowledgement is kept from the broker"""
-        self._due: dict[tuple[Session, bytes], float] = {}
-        """when the last delayed message of a topic goes on: no later one of the topic goes before it"""
+        self._delayed: defaultdict[tuple[Session, bytes], deque[tuple[int, str, Held]]] = defaultdict(deque)
+        """by topic when each delayed message is due: no later one of a topic goes before an earlier"""
         self._sessions: set[Session] = set()
         self._gone = tally.NOTHING
         self._forged = 0
@@ -124,7 +124,6 @@ class Gate:
     def _ended(self, session: Session) -> None:
         self._sessions.discard(session)
         self._gone = tally.add(self._gone, session.counts())
-        self._due = {place: due for place, due in self._due.items() if place[0] is not session}
         self._unacknowledged = {place: held for place, held in self._unacknowledged.items() if place[0] is not session}
 
     def _stops(self, session: Session, packet: bytes) -> bool:
@@ -187,18 +186,27 @@ class Gate:
 
     def _delay(self, name: str, held: Held) -> None:
         """It goes on when its time has come, and not before an earlier one of its topic."""
-        hold, loop = self._holds[name], asyncio.get_running_loop()
+        hold = self._holds[name]
         assert hold.delays is not None
         delay_ms = next(hold.delays)
         hold.queue.append(held)
-        held.record(self.recorder, "held", name, action="delay", delay_ms=delay_ms)
-        due = max(loop.time() + delay_ms / 1e3, self._due.get(held.place, 0.0) + _AFTER_S)
-        self._due[held.place] = due
-        loop.call_at(due, self._time_has_come, name, held)
+        held_ns = held.record(self.recorder, "held", name, action="delay", delay_ms=delay_ms)
+        line = self._delayed[held.place]
+        line.append((held_ns + round(delay_ms * 1e6), name, held))
+        if len(line) == 1:
+            self._deliver_due(held.place)
 
-    def _time_has_come(self, name: str, held: Held) -> None:
-        self._holds[name].queue.remove(held)
-        self._deliver(name, held)
+    def _deliver_due(self, place: tuple[Session, bytes]) -> None:
+        """Deliver what is due of a topic, and come again for the next: the loop's timers may ring too early."""
+        line = self._delayed[place]
+        while line and (left_ns := line[0][0] - time.monotonic_ns()) <= 0:
+            _, name, held = line.popleft()
+            self._holds[name].queue.remove(held)
+            self._deliver(name, held)
+        if line:
+            asyncio.get_running_loop().call_later(left_ns / 1e9, self._deliver_due, place)
+        else:
+            del self._delayed[place]
 
     # -- commands
 
@@ -315,7 +323,6 @@ class Gate:
         for session in self._sessions:
             session.zero()
         self._holds = {name: hold for name, hold in self._holds.items() if hold.queue}
-        self._due.clear()
         held = [held.what for hold in self._holds.values() for held in hold.queue]
         return {"held": held, "armed": self._rules.forget()}
 
@@ -384,7 +391,7 @@ def main() -> None:
     )
     options = arguments.parse_args()
     listener = entry.listen(options.host, options.port)
-    asyncio.run(serve(listener, options.broker, options.hub, entry.Speaker(options.instance)))
+    uvloop.run(serve(listener, options.broker, options.hub, entry.Speaker(options.instance)))
 
 
 if __name__ == "__main__":

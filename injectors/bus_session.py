@@ -117,9 +117,10 @@ class Session:
         self.broker = Side(self._broker_made, self._from_broker, self._lost)
         self.client.other, self.broker.other = self.broker, self.client
         self._opening: asyncio.Task[None] | None = None
+        self._early: list[bytes] | None = []
+        """what came before there was a broker to pass it to: a client says little before it is answered"""
 
     def _client_made(self, transport: asyncio.Transport) -> None:
-        transport.pause_reading()  # until there is a broker to pass it to
         self._opening = asyncio.get_running_loop().create_task(self._open())
 
     async def _open(self) -> None:
@@ -131,10 +132,11 @@ class Session:
             self._lost()
 
     def _broker_made(self, transport: asyncio.Transport) -> None:
-        if self.client.alive and self.client.transport is not None:
-            self.client.transport.resume_reading()
-        else:
+        if not self.client.alive:
             transport.close()
+        early, self._early = self._early, None
+        for packet in early or ():
+            self._from_client(packet)
 
     def close(self) -> None:
         """End both sides."""
@@ -156,7 +158,9 @@ class Session:
         return add(self.client.counts(), self.broker.counts())
 
     def _from_client(self, packet: bytes) -> None:
-        if not self._keeps(self, packet):
+        if self._early is not None:
+            self._early.append(packet)
+        elif not self._keeps(self, packet):
             self.broker.write(packet)
 
     def _from_broker(self, packet: bytes) -> None:

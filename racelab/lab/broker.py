@@ -1,4 +1,4 @@
-"""The embedded MQTT broker: amqtt in a process of its own, on a free port.
+"""The embedded MQTT broker: amqtt in a process of its own, on a free port and a fast loop.
 
 python -m racelab.lab.broker --hub HOST:PORT --host HOST
 """
@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 
+import uvloop
 from amqtt.broker import Broker
 
 from racelab.channel.link import Link
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    asyncio.run(serve(options.hub, options.host))
+    uvloop.run(serve(options.hub, options.host))
 
 
 if __name__ == "__main__":
