@@ -1,40 +1,35 @@
-"""The one place that puts a run together: scenario, lab, conductor, checkers, verdict, folder.
+"""The one place that puts a run together: scenario, lab, conductor, checkers, verdict.
 
-Workbench (a warm lab) -> play (one run) -> judged -> kept in a run folder
+Workbench (a warm lab) -> play (one run) -> judged; racelab.orders keeps what that leaves
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from racelab import registry, scenario
+from racelab import registry
 from racelab.abilities import check_mechanisms, gates_of
 from racelab.conductor.conductor import Conductor, Recording, probe_request
-from racelab.equivalents import bears_out, speaks_against
 from racelab.errors import LabError, UsageError
 from racelab.evidence.events import Event
 from racelab.evidence.history import Header, History
 from racelab.evidence.result import Checker
-from racelab.instances import role_of
 from racelab.lab.cluster import Cluster
 from racelab.lab.lab import Lab
-from racelab.report.page import write as write_report
-from racelab.results import RunFolder, environment, new_folder
 from racelab.scenario import PROBE, Request, Scenario
 from racelab.scenario import Lab as Shape
 from racelab.scenario.steps import Await, Step, Submit
 from racelab.targets.target import Target
 from racelab.transport.softhca import SIMULATED
-from racelab.verdict import Verdict, judge, worst
+from racelab.verdict import Verdict, judge
 from racelab.vm import users
 
 Observe = Callable[[Event], None]
@@ -75,16 +70,6 @@ class Played:
     verdict: Verdict
     failure: LabError | None
     seconds: float
-
-
-@dataclass
-class Outcome:
-    """All runs of an order: the JSON of DESIGN's `run`, the exit code, and where it is kept."""
-
-    json: dict[str, Any]
-    exit_code: int
-    folder: RunFolder
-    seconds: list[float] = field(default_factory=list)
 
 
 class Prepared(NamedTuple):
@@ -174,7 +159,7 @@ class Workbench:
 
     def _prepared(self, order: Order) -> Prepared:
         """What an order needs before each of its runs, worked out before the first."""
-        if self._ready is None or self._ready[0] is not order:
+        if self._ready is None or self._ready[0] != order:
             self.cluster.check_room(order.scenario.lab.instances)
             mechanisms = check_mechanisms(order.scenario, self.injectors)
             guards = self.target.guards(order.policy, order.without)
@@ -273,137 +258,3 @@ def open_workbench(cluster: Cluster, target: Target, logs: Path) -> Iterator[Wor
             yield bench
         finally:
             bench.close()
-
-
-# -- an order, kept
-
-
-@dataclass
-class Audience:
-    """Who watches a run: told when it begins, of every event, of each verdict, and of the end."""
-
-    begin: Callable[[Scenario, str, list[str]], None] = lambda scenario, policy, guards: None
-    see: Observe = lambda event: None
-    counted: Callable[[str], None] = lambda verdict: None
-    end: Callable[[dict[str, Any]], None] = lambda json: None
-
-
-def run_order(bench: Workbench, order: Order, folder: RunFolder, audience: Audience) -> Outcome:
-    """Play an order as often as it asks, keep what it left, and say what it amounts to."""
-    folder.text("scenario.yaml", scenario.dump(order.scenario))
-    guards = bench.target.guards(order.policy, order.without)
-    audience.begin(order.scenario, order.policy, guards)
-    first = bench.play(order, audience.see)
-    folder.json("env.json", environment(bench.lab.facts if first.failure is None else {}))
-    blocked = first.verdict.blocked_at if first.verdict.verdict == "prevented" else None
-    equivalents = try_equivalents(bench, order, first, blocked["guard"]) if blocked else []
-    played = _Tally(order, first, folder)
-    audience.counted(first.verdict.verdict)
-    for number in range(2, order.runs + 1):
-        if played.halted:
-            break
-        again = bench.play(order)
-        played.add(number, again)
-        audience.counted(again.verdict.verdict)
-    outcome = played.outcome(equivalents)
-    keep(folder, first.history, outcome.json)
-    folder.link_latest()
-    audience.end(outcome.json)
-    return outcome
-
-
-def keep(folder: RunFolder, history: History, json: dict[str, Any]) -> None:
-    """Write the files of one run."""
-    folder.history(history)
-    folder.json("certificates.json", history.header.certificates)
-    folder.json("verdict.json", json)
-    write_report(folder.path)
-
-
-def _roomier(lab: Shape, prevented: Played) -> Shape:
-    """Twice the pages where the guard kept one; decode's if it kept none."""
-    instance, seq = prevented.history.by_kind["blocked"][0].data["by"]
-    refusals = (each for each in prevented.history.by_kind["refused"] if (each.instance, each.seq) == (instance, seq))
-    if role_of(instance) == "prefill" and any(refusal.page is not None for refusal in refusals):
-        return msgspec.structs.replace(lab, prefill_pages=2 * lab.prefill_pages)
-    return msgspec.structs.replace(lab, decode_pages=2 * lab.decode_pages)
-
-
-def try_equivalents(bench: Workbench, order: Order, prevented: Played, guard: str) -> list[dict[str, Any]]:
-    """Under `prevented`: the same fault on another page, and let go only after the drain has run out,
-    must be harmless too (with spare pages, since quarantine costs some; where the fault is a lack of pages, with
-    those that there are); and without the guard that refused it the step must go through, else that guard is not
-    what prevented it."""
-    lab = order.scenario.lab
-    roomy, pages = (lab, "with the same pages") if lab.preemption else (_roomier(lab, prevented), "with spare pages")
-    elsewhere = replace(order, scenario=msgspec.structs.replace(order.scenario, lab=roomy), runs=1)
-    tried = []
-    for what, drain_first in ((pages, False), (f"{pages}, after the drain has run out", True)):
-        tried.append({"what": what, "verdict": bench.play(elsewhere, drain_first=drain_first).verdict.verdict})
-    bare = bench.play(replace(order, without=(*order.without, guard), runs=1))
-    return [*tried, {"what": f"without {guard}", "verdict": bare.verdict.verdict}]
-
-
-class _Tally:
-    """Verdicts of many runs of one order; unexpected ones are kept in full."""
-
-    def __init__(self, order: Order, first: Played, folder: RunFolder) -> None:
-        self._order = order
-        self._first = first
-        self._folder = folder
-        self._verdicts: Counter[str] = Counter()
-        self._codes: list[int] = []
-        self._seconds: list[float] = []
-        self._checks: Counter[str] = Counter()
-        self._worst = first
-        self._note(1, first)
-
-    @property
-    def halted(self) -> bool:
-        """Whether a run ended at a ledger violation, as was asked: then no further one begins."""
-        return self._halted
-
-    def add(self, number: int, played: Played) -> None:
-        """Count a run; keep it in full if it is not what the first one or the scenario says."""
-        self._note(number, played)
-        expected = self._order.expected or self._first.verdict.verdict
-        if played.verdict.verdict != expected:
-            inside = self._folder.within("unexpected", str(number))
-            keep(inside, played.history, played.verdict.to_json(run_dir=str(inside.path), runs=1))
-
-    def _note(self, number: int, played: Played) -> None:
-        self._halted = played.verdict.halted_at is not None
-        self._verdicts[played.verdict.verdict] += 1
-        self._codes.append(played.verdict.exit_code)
-        self._seconds.append(played.seconds)
-        for check, count in played.verdict.checks.items():
-            self._checks[check] += count
-        if worst([played.verdict.exit_code, self._worst.verdict.exit_code]) != self._worst.verdict.exit_code:
-            self._worst = played
-        line = {"run": number, "verdict": played.verdict.verdict, "ms": round(played.seconds * 1000, 3)}
-        self._folder.line("runs.jsonl", line)
-
-    def outcome(self, equivalents: list[dict[str, Any]]) -> Outcome:
-        """The order's JSON: detail of the first run, the worst verdict on top, counts of all runs and the rate."""
-        order = self._order
-        runs = self._verdicts.total()
-        json = self._first.verdict.to_json(run_dir=str(self._folder.path), runs=runs)
-        code = worst(self._codes)
-        json["replay"] = order.replay
-        json["checks"] = dict(self._checks)
-        if self._worst is not self._first:
-            json["verdict"] = self._worst.verdict.verdict
-            json["why"] = self._worst.verdict.why
-        if equivalents:
-            json["equivalents"] = equivalents
-            harmful = [tried for tried in equivalents if not bears_out(tried)]
-            if harmful:
-                json["verdict"], code = "inconclusive", worst([code, 3])
-                json["why"] = speaks_against(harmful[0])
-        if order.runs > 1:
-            json["verdicts"] = dict(self._verdicts)
-            json["rate"] = {"reproduced": self._verdicts["reproduced"], "of": runs}
-        return Outcome(json, code, self._folder, self._seconds)
-
-
-__all__ = ["Audience", "Order", "Outcome", "Workbench", "keep", "new_folder", "open_workbench", "run_order"]

@@ -35,6 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Results = Annotated[Path, typer.Option(help="Where run folders go.")]
 Binding = Annotated[Path | None, typer.Option(help="A binding of your own, if none that ships fits.")]
 Source = Annotated[Path | None, typer.Option(help="The folder with the model's modules.")]
+Labs = Annotated[int, typer.Option(min=1, help="Labs side by side, among which many runs are shared out.")]
 ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster by name, or a path to its YAML file.")]
 
 
@@ -47,7 +48,7 @@ def _help(text: str, *examples: str) -> dict[str, Any]:
         "Run a scenario, or a counterexample, and judge it.",
         "racelab run scenarios/late-write-after-timeout.yaml --policy eager",
         "racelab run counterexample.txt --policy eager --policy ledger",
-        "racelab run scenarios/clean-serving.yaml --runs 1000 --json",
+        "racelab run scenarios/clean-serving.yaml --runs 1000 --labs 2 --json",
     )
 )
 def run(
@@ -68,6 +69,7 @@ def run(
     target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
     cluster: ClusterName = "local",
     runs: Annotated[int, typer.Option(min=1, help="How often, on warm instances.")] = 1,
+    labs: Labs = 1,
     seed: Annotated[int, typer.Option(help="Seeds the prompts.")] = 0,
     results: Results = Path("results"),
     binding: Binding = None,
@@ -89,6 +91,7 @@ def run(
         target=target,
         cluster=cluster,
         runs=runs,
+        labs=labs,
         seed=seed,
         results=results,
     )

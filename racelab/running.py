@@ -12,16 +12,18 @@ from rich.console import Console
 
 from racelab import documents, registry, scenario
 from racelab.abilities import check_mechanisms, gates_of
-from racelab.assembly import Audience, Order, Outcome, Workbench, open_workbench, run_order
+from racelab.assembly import Order, Workbench, open_workbench
 from racelab.errors import UsageError
 from racelab.evidence import history
 from racelab.importing import import_counterexample
 from racelab.lab import cluster
+from racelab.orders import Audience, Outcome, run_order
 from racelab.report import findings
 from racelab.report.closing import show
 from racelab.report.story import Story, progress
 from racelab.results import RunFolder, find_run, new_folder
 from racelab.scenario import Scenario
+from racelab.side_by_side import LabBeside, labs_beside
 from racelab.surroundings import Here
 from racelab.targets import target
 from racelab.targets.own_policies import with_own
@@ -43,6 +45,7 @@ class Asked:
     results: Path
     glue_fault: str | None = None
     stop_on_violation: bool = False
+    labs: int = 1
 
 
 def resolve(path: Path, binding: Path | None, source: Path | None, here: Here | None = None) -> Scenario:
@@ -74,9 +77,12 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     system.check_glue_fault(asked.glue_fault, prefix_cache=asked.wanted.lab.prefix_cache)
     check_mechanisms(asked.wanted, gates_of(system, where))
     first = new_folder(asked.results, asked.wanted.scenario)
-    with open_workbench(where, system, first.logs) as bench:
+    with (
+        labs_beside(min(asked.labs, asked.runs) - 1, where, system, first.logs) as beside,
+        open_workbench(where, system, first.logs) as bench,
+    ):
         outcomes = [
-            _run_policy(bench, asked, policy, given, first if number == 0 else None, quiet)
+            _run_policy(bench, beside, asked, policy, given, first if number == 0 else None, quiet)
             for number, (policy, given) in enumerate(policies.items())
         ]
     code = worst([outcome.exit_code for outcome in outcomes])
@@ -86,7 +92,13 @@ def run(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
 
 
 def _run_policy(
-    bench: Workbench, asked: Asked, policy: str, given: str, folder: RunFolder | None, quiet: bool
+    bench: Workbench,
+    beside: list[LabBeside],
+    asked: Asked,
+    policy: str,
+    given: str,
+    folder: RunFolder | None,
+    quiet: bool,
 ) -> Outcome:
     replay = replay_command(asked, given)
     order = Order(
@@ -103,7 +115,7 @@ def _run_policy(
         folder = new_folder(asked.results, asked.wanted.scenario)
     with ExitStack() as stack:
         audience = Audience() if quiet else _audience(order, stack)
-        return run_order(bench, order, folder, audience)
+        return run_order(bench, order, folder, audience, beside)
 
 
 def _audience(order: Order, stack: ExitStack) -> Audience:

@@ -13,10 +13,11 @@ import msgspec
 from rich.table import Table
 
 from racelab.abilities import check_mechanisms, gates_of
-from racelab.assembly import Audience, Order, open_workbench, run_order
+from racelab.assembly import Order, open_workbench
 from racelab.doctor import diagnose
 from racelab.errors import UsageError
 from racelab.lab.cluster import Cluster, load
+from racelab.orders import Audience, run_order
 from racelab.results import new_folder
 from racelab.scenario import Scenario
 from racelab.targets import target

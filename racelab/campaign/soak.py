@@ -24,8 +24,9 @@ import msgspec
 from rich.console import Console
 
 from racelab import scenario
-from racelab.assembly import Order, Workbench, keep, open_workbench
+from racelab.assembly import Order, Workbench, open_workbench
 from racelab.lab.cluster import load
+from racelab.orders import keep
 from racelab.results import RunFolder
 from racelab.shipped import shipped
 from racelab.targets import target

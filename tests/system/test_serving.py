@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from racelab import scenario
-from racelab.assembly import Audience, Order, Workbench, run_order
+from racelab.assembly import Order, Workbench
+from racelab.orders import Audience, run_order
 from racelab.results import RunFolder
 from racelab.shipped import shipped
 
