@@ -1,6 +1,6 @@
 """Five races of different classes, each a thousand times with no guard and a thousand times under the ledger.
 
-    python -m racelab.campaign.soak [--runs N] [--kept FILE] [--json]
+    python -m racelab.campaign.soak [--runs N] [--labs N] [--kept FILE] [--json]
 
 Each run is a line of FILE as soon as it is judged, so that a soak that was broken off goes on from there; lines of
 a scenario or of a set of guards that has changed since do not count. A verdict that is not what the scenario says is
@@ -16,7 +16,8 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from racelab.lab.cluster import load
 from racelab.orders import keep
 from racelab.results import RunFolder
 from racelab.shipped import shipped
+from racelab.side_by_side import LabBeside, labs_beside, play_each
 from racelab.targets import target
 
 RACES = (
@@ -58,7 +60,13 @@ Progress = Callable[[Order, int], None]
 
 
 def soak(
-    bench: Workbench, orders: list[Order], runs: int, folder: RunFolder, name: str, note: Progress
+    bench: Workbench,
+    orders: list[Order],
+    runs: int,
+    folder: RunFolder,
+    name: str,
+    note: Progress,
+    beside: Sequence[LabBeside] = (),
 ) -> list[dict[str, Any]]:
     """Play each order until there are `runs` lines of it; what each amounts to."""
     rows = []
@@ -66,8 +74,8 @@ def soak(
     for order in orders:
         of = _of(bench, order)
         mine = [line for line in kept if (line.scenario, line.policy, line.of) == _key(order, of)]
-        for number in range(len(mine) + 1, runs + 1):
-            played = bench.play(order)
+        for _, played in play_each(bench, beside, repeat(order, runs - len(mine))):
+            number = len(mine) + 1
             line = Line(*_key(order, of), played.verdict.verdict, round(played.seconds * 1000, 3))
             if line.verdict != order.expected:
                 beside = folder.within("unexpected", f"{line.scenario}-{line.policy}-{number}")
@@ -124,14 +132,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each race under each policy ({RUNS:,})")
+    parser.add_argument("--labs", type=int, default=2, help="labs side by side (2)")
     parser.add_argument("--kept", type=Path, default=Path("results/runs/soak/races.jsonl"), help="where runs are kept")
     options = parser.parse_args()
     wanted = [scenario.load(shipped("scenarios", f"{name}.yaml")) for name in RACES]
     orders = [Order(each, policy) for each in wanted for policy in POLICIES]
     console = Console(stderr=True)
+    where, system = load("local"), target("reference")
     with (
         tempfile.TemporaryDirectory() as logs,
-        open_workbench(load("local"), target("reference"), Path(logs)) as bench,
+        labs_beside(options.labs - 1, where, system, Path(logs)) as beside,
+        open_workbench(where, system, Path(logs)) as bench,
         console.status("0", spinner="dots") as status,
     ):
 
@@ -139,7 +150,7 @@ def main() -> None:
             status.update(f"{order.scenario.scenario}  {order.policy}: {number:,} of {options.runs:,}")
 
         folder = RunFolder(options.kept.parent)
-        rows = soak(bench, orders, options.runs, folder, options.kept.name, note)
+        rows = soak(bench, orders, options.runs, folder, options.kept.name, note, beside)
     print(json.dumps({"races": rows})) if options.json else show(rows)
     sys.exit(0 if all(map(as_expected, rows)) else 1)
 
