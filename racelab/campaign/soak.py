@@ -78,8 +78,8 @@ def soak(
             number = len(mine) + 1
             line = Line(*_key(order, of), played.verdict.verdict, round(played.seconds * 1000, 3))
             if line.verdict != order.expected:
-                beside = folder.within("unexpected", f"{line.scenario}-{line.policy}-{number}")
-                keep(beside, played.history, played.verdict.to_json(run_dir=str(beside.path), runs=1))
+                inside = folder.within("unexpected", f"{line.scenario}-{line.policy}-{number}")
+                keep(inside, played.history, played.verdict.to_json(run_dir=str(inside.path), runs=1))
             folder.line(name, line)
             mine.append(line)
             note(order, number)
