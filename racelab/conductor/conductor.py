@@ -12,22 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from racelab.abilities import gate_for
 from racelab.conductor.crew import Crew
+from racelab.conductor.holds import Holds, nth
 from racelab.conductor.looks import Looks
 from racelab.conductor.places import Places
 from racelab.conductor.router import Router
 from racelab.conductor.waiting import Outcome, Waiting
 from racelab.conductor.witness import Witness
-from racelab.delays import draws_seed
 from racelab.errors import LabError, PeerDiedError
-from racelab.evidence import batches
 from racelab.evidence.events import Event
-from racelab.gates import Injector
 from racelab.instances import role_of
 from racelab.lab.lab import Lab
 from racelab.scenario import PROBE, Request, Scenario
-from racelab.scenario.step_problems import posters
 from racelab.scenario.steps import (
     REST,
     Abort,
@@ -35,7 +31,6 @@ from racelab.scenario.steps import (
     Armed,
     Await,
     Continue,
-    Delay,
     Drop,
     Expect,
     Kill,
@@ -61,11 +56,8 @@ _ACTS = (
 """Steps that make the system do something: a refusal that ends an await came after the last of them,
 or, if the system rests without one, at any time before."""
 WAITS = "it is stopped, and takes it when it goes on"
-BEFORE = "before-release"
-AWAIT_IT = ": 'await: {{event: held, hold: {}}}' before this step waits for it"
 AFTERWARDS = ""
 """The fault of a process that goes on or comes again because the schedule is over."""
-ARRIVED = ("landed", "torn", "unlanded", "delivered", "dropped", "work-done")
 
 
 @dataclass
@@ -113,9 +105,7 @@ class Conductor:
             real_clock=scenario.lab.clock == "real",
             stops_on_violation=stop_on_violation,
         )
-        self._holds = scenario.holds()
-        self._open: list[str] = []
-        self._unlooked: list[str] = []
+        self.holds = Holds(lab, scenario, seed, self.crew, self.witness, self.looks, self.waiting)
         self._blocked = False
 
     def run(self) -> Recording:
@@ -142,12 +132,12 @@ class Conductor:
         for number, step in enumerate(self.scenario.steps, 1):
             if not self._take(number, step):
                 break
-        self._let_come(*self._open)
+        self.holds.let_come(*self.holds.open)
         self._phase("release")
         for name in list(self.crew.stopped):
             self._go_on(name, AFTERWARDS)
-        for hold in list(self._open):
-            self._let_go(hold, "drop" if self._holds[hold].action == "half-open" else "release")
+        for hold in list(self.holds.open):
+            self.holds.let_go(hold, "drop" if self.holds.armed[hold].action == "half-open" else "release")
         self._phase("drain")
         self.waiting.settle()
         self.waiting.pass_time(self.scenario.bound_ms)
@@ -176,7 +166,7 @@ class Conductor:
         text = read_aloud(step)
         self.hub.doing = f"step {number} ({text})"
         if isinstance(step, Release | Drop | Reset):
-            self._let_come(step.hold)
+            self.holds.let_come(step.hold)
         self._record("step", n=number, verb=verb(step), text=text)
         if isinstance(step, _ACTS):
             self.waiting.refusals_before = len(self.witness.of("refused"))
@@ -215,13 +205,13 @@ class Conductor:
             case Advance():
                 return self._advance(step.ms)
             case Armed():
-                return self._arm(step)
+                return self.holds.arm(step)
             case Release():
-                return self._let_go(step.hold, "release", corrupt=step.corrupt, tear=step.tear, order=step.order)
+                return self.holds.let_go(step.hold, "release", corrupt=step.corrupt, tear=step.tear, order=step.order)
             case Drop():
-                return self._let_go(step.hold, "drop")
+                return self.holds.let_go(step.hold, "drop")
             case Reset():
-                return self._let_go(step.hold, "reset_connections")
+                return self.holds.let_go(step.hold, "reset_connections")
             case Await():
                 return self._await(step)
             case Expect():
@@ -298,107 +288,14 @@ class Conductor:
         self.waiting.settle()  # what is under way takes no time on this clock, and is there before a timer is due
         return Outcome("met", f"{self.waiting.pass_time(ms, at_rest=False)} timer(s) fired")
 
-    def _arm(self, step: Armed) -> Outcome:
-        match = {name: value for name, value in _fields(step).items() if value is not None}
-        more: dict[str, Any] = {"action": step.action} if step.action != "hold" else {}
-        more |= {"payload": step.payload} if step.payload is not None else {}
-        if step.work is not None:
-            self.hub.call(step.work.on, "arm_work", hold=step.id, match=match, count=step.count)
-            self._open.append(step.id)
-            return Outcome("met", "the stream is armed")
-        more |= {"ms": step.ms, "seed": draws_seed(self.seed, step.id)} if isinstance(step, Delay) else {}
-        self.hub.call(self._gate(step).name, "arm", hold=step.id, match=match, count=step.count, **more)
-        if step.write is not None or self.scenario.notifies(step):
-            for poster in posters(step, self.lab.engines):
-                self.hub.call(poster, "arm_lane", hold=step.id, match=match, count=step.count)
-        self._open.append(step.id)
-        return Outcome("met", "the gate is armed")
-
-    def _gate(self, step: Armed) -> Injector:
-        return gate_for(step, list(self.lab.gates.values()), notifies=self.scenario.notifies(step))
-
-    # -- letting go
-
-    def _let_come(self, *holds: str) -> None:
-        """Before holds of whatever comes are let go, and rules that let pass: what is under way to them arrives, and
-        is seen to stop or to pass."""
-        waited_for = [self._holds[hold] for hold in holds if hold in self._open]
-        if any(step.action == "pass" or (not step.count and not step.goes_by_itself) for step in waited_for):
-            self.waiting.settle()
-
-    def _let_go(self, hold: str, how: str, **change: int | str | None) -> Outcome:
-        """End a hold: what it holds is released (perhaps with a change) or dropped, and has arrived when this returns.
-
-        Nothing more stops under it. The receiver looks at the target of each held write before and after.
-        """
-        if hold not in self._open:
-            return Outcome("failed", f"claim: {hold} has been let go already")
-        self._open.remove(hold)
-        step = self._holds[hold]
-        held = [] if step.goes_by_itself else self.witness.held(hold)
-        if step.work is not None:
-            before = self.hub.call(step.work.on, "release_work", hold=hold)
-            if before is not None:
-                return Outcome("failed", f"claim: {hold} is queued behind {before}")
-            return self._see_arrive(hold) if held else self._too_early(hold)
-        if step.write is not None or self.scenario.notifies(step):
-            for poster in posters(step, self.lab.engines):
-                self.crew.ask(poster, "disarm_lane", hold=hold)
-        if step.write is not None:
-            self.looks.look(held, BEFORE)
-        wanted: dict[str, Any] = {name: value for name, value in change.items() if value is not None}
-        self.hub.call(self._gate(step).name, how, hold=hold, **wanted)
-        if step.goes_by_itself:
-            return Outcome("met", "nothing more is watched for; what is under way goes on")
-        if not held and not step.count:
-            return Outcome("met", f"nothing came that {hold} could have stopped")
-        if not held:
-            return self._too_early(hold)
-        standing = self.looks.receivers(held) & self.crew.stopped.keys() if step.write is not None else set()
-        if standing:
-            self._unlooked.append(hold)
-            if not self.witness.flight.one_sided:
-                return Outcome("met", f"it is in the sockets of {min(standing)}, which is stopped")
-        outcome = self._see_arrive(hold)
-        if step.write is not None:
-            self.looks.look(held, "after-landing")
-        return outcome
-
-    def _too_early(self, hold: str) -> Outcome:
-        return Outcome("failed", f"claim: nothing was held under {hold} yet{AWAIT_IT.format(hold)}")
-
-    def _see_arrive(self, hold: str) -> Outcome:
-        waiting = {event.data["what"] for event in self.witness.held(hold)}
-        step = self._holds[hold]
-        ends = ("told",) if step.action == "lose-completion" else ARRIVED
-
-        def arrived() -> Event | None:
-            # a read is there once its reader says so: no gate can know
-            if step.reads and waiting & self.witness.flight.under_way:
-                return None
-            return self._last(hold, ends) if waiting <= self.witness.gone(hold, ends) else None
-
-        return self.waiting.until(
-            arrived,
-            f"what {hold} held to arrive",
-            at_rest_ends=False,
-        )
-
-    def _last(self, hold: str, kinds: tuple[str, ...]) -> Event:
-        return max(
-            (event for kind in kinds for event in self.witness.of(kind) if event.data["hold"] == hold),
-            key=lambda event: event.hlc,
-        )
-
     # -- processes
 
     def _act_on_process(self, step: ProcessStep, fault: str) -> Outcome:
         name = step.instance
         match step:
             case Stop():
-                if role_of(name) == "decode":  # it cannot look once it stands still
-                    for hold in self._open:
-                        self.looks.look([event for event in self.witness.held(hold) if event.page is not None], BEFORE)
+                if role_of(name) == "decode":
+                    self.holds.look_before_standstill()
                 return Outcome("met", f"{name} stands still", self.crew.stop(name, fault))
             case Continue():
                 return self._go_on(name, fault)
@@ -429,11 +326,8 @@ class Conductor:
     def _go_on(self, name: str, fault: str) -> Outcome:
         """Continue a process, and see what was let go meanwhile arrive."""
         by = self.crew.go_on(name, fault)
-        unlooked, self._unlooked = self._unlooked if role_of(name) == "decode" else [], []
-        for hold in unlooked:
-            held = self.witness.held(hold)
-            self._see_arrive(hold)
-            self.looks.look(held, "after-landing")
+        if role_of(name) == "decode":
+            self.holds.look_after_standstill()
         return Outcome("met", f"{name} goes on", by)
 
     # -- waiting
@@ -443,15 +337,14 @@ class Conductor:
             self.waiting.settle()
             return Outcome("met", "all that is not held has arrived")
         if step.event == "held":
-            assert step.hold is not None
-            hold = self._holds[step.hold]
-            nth = batches.nth if hold.batches else _nth
-            held = self.witness.held
-            return self.waiting.until(lambda: nth(held(hold.id), hold.count), f"{hold.count} held by {hold.id}")
+            hold = step.hold
+            assert hold is not None
+            count = self.holds.armed[hold].count
+            return self.waiting.until(lambda: self.holds.nth_held(hold), f"{count} held by {hold}")
         count = max(step.count, len(self.witness.held(step.hold)) if step.hold else 1)
         since = len(self.witness.of(step.event)) if step.new else 0
         return self.waiting.until(
-            lambda: _nth(self.witness.matching(step, since), count),
+            lambda: nth(self.witness.matching(step, since), count),
             read_aloud(step).removeprefix("await "),
             refused=lambda since, at_rest: self._refusal(step.event, step.request, since, at_rest=at_rest),
         )
@@ -493,13 +386,3 @@ class Conductor:
 def probe_request(scenario: Scenario) -> Request:
     """One page, one token: the smallest request that shows that serving goes on."""
     return Request(prompt_tokens=max(2, scenario.lab.page_tokens // 2 + 1), new_tokens=1, salt=PROBE)
-
-
-def _fields(step: Armed) -> dict[str, object]:
-    match = step.match
-    assert match is not None
-    return {name: getattr(match, name) for name in match.__struct_fields__}
-
-
-def _nth(events: list[Event], count: int) -> Event | None:
-    return events[count - 1] if len(events) >= count else None
