@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from racelab.instances import ROLES, named
-from racelab.scenario.steps import Armed, Retract, Step, Submit, WriteMatch
+from racelab.scenario.steps import Armed, Retract, Retry, Step, Submit, WriteMatch
 
 RANKS = (1, 2, 4, 8)
 
@@ -110,6 +110,13 @@ def _of_pulls(lab: Lab) -> Iterator[tuple[str, str]]:
 
 def of_step(step: Step, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
     """What cannot be asked of this lab, in this schedule."""
+    pulls = lab.transfer == "pull"
+    if not pulls and ((isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None):
+        yield "nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'"
+    if pulls and isinstance(step, Submit) and step.transfer_id is not None:
+        yield "a pull goes by its reference and has no transfer id: leave 'transfer-id' out"
+    if pulls and isinstance(step, Retry):
+        yield "a retry has pages filled by another prefill: it is for labs that push"
     if isinstance(step, Armed):
         yield from _of_match(step, lab)
     elif isinstance(step, Retract):

@@ -6,6 +6,7 @@ times (racelab.scenario.repeats).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -135,43 +136,7 @@ def _check(
     steps: list[Placed],
 ) -> None:
     """Names that dangle and sizes that cannot be."""
-    holds: dict[str, Armed] = {}
-    submitted: set[str] = set()
-    unread: set[str] = set()
-    condition = Condition(lab.instances if lab is not None else ROLES)
-    for step, place in steps:
-        if step is None:
-            unread |= _words(document.at(*place))
-            continue
-        wrong = document.is_wrong(*place)  # what follows from that is not said as well
-        for problem in (*of_instances(step, condition.instances), *of_processes(step, condition)):
-            document.problem(problem, *place)
-        for name in _requests_named(step):
-            if name not in requests and "requests" in data:
-                document.problem(f"no request {name!r} under requests{documents.nearest(name, list(requests))}", *place)
-        if isinstance(step, Submit):
-            submitted.add(step.request)
-        elif isinstance(step, Abort | Retry | Await | Expect) and step.request in requests.keys() - submitted - unread:
-            document.problem(f"{step.request} is not submitted before this step", *place)
-        pulls = (isinstance(step, Armed) and step.reads) or getattr(step, "reference_of", None) is not None
-        if pulls and lab is not None and lab.transfer != "pull":
-            document.problem("nothing is read where prefill pushes: it needs 'lab: {transfer: pull}'", *place)
-        if isinstance(step, Submit) and step.transfer_id is not None and lab is not None and lab.transfer == "pull":
-            document.problem("a pull goes by its reference and has no transfer id: leave 'transfer-id' out", *place)
-        if lab is not None:
-            for problem in labs.of_step(step, [other for other, _ in steps if other is not None], lab):
-                document.problem(problem, *place)
-        if isinstance(step, Retry) and lab is not None and lab.transfer == "pull":
-            document.problem("a retry has pages filled by another prefill: it is for labs that push", *place)
-        if isinstance(step, Armed):
-            if step.id in holds:
-                document.problem(f"hold {step.id!r} is armed twice", *place)
-            holds[step.id] = step
-        named = getattr(step, "hold", None)
-        if named is not None and named not in holds and named not in unread:
-            document.problem(f"no hold {named!r} before this step", *place)
-        for problem in problems(step, holds.get(named or "")) if not wrong else ():
-            document.problem(problem, *place)
+    _check_steps(document, lab, requests if "requests" in data else None, steps)
     bound_ms = data.get("finality-ms")
     if isinstance(bound_ms, int) and bound_ms < 1:
         document.problem("finality-ms must be at least 1", "finality-ms")
@@ -185,6 +150,55 @@ def _check(
         document.problem(f"no request {victim!r} under requests", "victim")
     if lab is not None:
         _check_sizes(document, lab, requests)
+
+
+def _check_steps(
+    document: documents.Document, lab: Lab | None, requests: dict[str, Request] | None, steps: list[Placed]
+) -> None:
+    """Each step after those before it: what it names has to be there, and to be what can be asked for it.
+
+    What follows from a step that cannot be read is not said as well: it may have named whatever a later one names.
+    """
+    read = [step for step, _ in steps if step is not None]
+    holds: dict[str, Armed] = {}
+    submitted: set[str] = set()
+    unread: set[str] = set()
+    condition = Condition(lab.instances if lab is not None else ROLES)
+    for step, place in steps:
+        if step is None:
+            unread |= _words(document.at(*place))
+            continue
+        wrong = document.is_wrong(*place)
+        hold = getattr(step, "hold", None)
+        found = [*of_instances(step, condition.instances), *of_processes(step, condition)]
+        found += _dangling(step, requests, submitted, holds.keys(), unread)
+        found += labs.of_step(step, read, lab) if lab is not None else ()
+        found += problems(step, holds.get(hold or "")) if not wrong else ()
+        for problem in found:
+            document.problem(problem, *place)
+        if isinstance(step, Submit):
+            submitted.add(step.request)
+        if isinstance(step, Armed):
+            holds[step.id] = step
+
+
+def _dangling(
+    step: Step, requests: dict[str, Request] | None, submitted: Set[str], holds: Set[str], unread: Set[str]
+) -> Iterator[str]:
+    """Names in a step of what is not there, or not before it, and of what is there already."""
+    for name in _requests_named(step):
+        if requests is not None and name not in requests:
+            yield f"no request {name!r} under requests{documents.nearest(name, list(requests))}"
+    if (
+        isinstance(step, Abort | Retry | Await | Expect)
+        and step.request in (requests or {}).keys() - submitted - unread
+    ):
+        yield f"{step.request} is not submitted before this step"
+    hold = getattr(step, "hold", None)
+    if hold is not None and hold not in holds | unread:
+        yield f"no hold {hold!r} before this step"
+    if isinstance(step, Armed) and step.id in holds:
+        yield f"hold {step.id!r} is armed twice"
 
 
 def _check_sizes(document: documents.Document, lab: Lab, requests: dict[str, Request]) -> None:
