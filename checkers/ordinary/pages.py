@@ -7,6 +7,7 @@ are those of docs/specifications.md, in their strictest reading.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
@@ -110,15 +111,15 @@ class Pages:
         self.memory = Memory()
         self.writes: dict[str, Sending] = {}
         self.generations = self.moves = self.returns = self.draining = self.grants = self.sources = 0
-        self._heard = heard
+        self.heard = heard
         self._drain_ms = drain_ms
         self._gated: set[str] = set()
         self.at_gates = 0
         """writes that a gate has not seen landing"""
-        self._acknowledged: dict[str, seen.Sent] = {}
-        self._senders: dict[str, str] = {}
+        self.sent: dict[str, seen.Sent] = {}
         """by message"""
-        self._relied_on: set[str] = set()
+        self.unsent: dict[str, dict[str, seen.Record]] = defaultdict(dict)
+        """by what is no message, or none yet, and by instance, the first event that names it"""
 
     def pool(self, event: seen.Pool) -> None:
         """Once for each instance, of one rank."""
@@ -292,21 +293,14 @@ class Pages:
         sending.gate += 1
         self.at_gates += {seen.Held: 1, seen.Landed: -1}.get(event.__class__, 0)
 
-    def arrived(self, sending: Sending, instance: str) -> bool:
-        """Whether `instance` knows by now that a write has landed."""
-        if not sending.done:
-            return False
-        return instance == sending.instance or self._heard[instance].get(sending.instance, 0) >= sending.done
-
     # -- stop evidence
 
     def acknowledge(self, event: seen.Sent) -> None:
         """A message that may be named as stop evidence later, under a name of its own."""
-        if event.data.id in self._senders or event.data.id in self._relied_on:
+        message = event.data.id
+        if message in self.sent or message in self.unsent:
             raise Extraordinary
-        self._senders[event.data.id] = event.instance
-        if event.data.type == "abort-ack":
-            self._acknowledged[event.data.id] = event
+        self.sent[message] = event
 
     def close(self, event: seen.Closed, reader: Reader) -> None:
         """Stop evidence that is true: every write under every grant of the page has arrived."""
@@ -314,26 +308,28 @@ class Pages:
         if page.owner != reader or not page.grants:
             raise Extraordinary
         to = page.grants[0].to
-        if to not in (NIC, self._senders.get(event.data.by)):
+        if to != NIC and ((sent := self.sent.get(event.data.by)) is None or sent.instance != to):
             raise Extraordinary  # not the word of whoever may write
         page.closed = True
-        instance, heard = event.instance, self._heard[event.instance]
-        writes = page.sent if to == NIC else list(page.content.values())
-        layers = set()
+        instance, heard = event.instance, self.heard[event.instance]
+        writes = page.sent if to == NIC else page.content.values()
         for sending in writes:
             known = sending.done if sending.instance == instance else heard.get(sending.instance, 0)
             if not 0 < sending.done <= known:
                 raise Extraordinary
-            layers.add(sending.layer)
         if event.data.evidence == "acknowledged":
             self._check_acknowledged(event, writes)
-        elif page.granted and len(layers) < self.pools[instance].layers:
+        elif page.granted and len({sending.layer for sending in writes}) < self.pools[instance].layers:
             raise Extraordinary
 
-    def _check_acknowledged(self, event: seen.Closed, writes: list[Sending]) -> None:
-        told = self._acknowledged.get(event.data.by)
-        if told is None or not told.data.clean or (told.request, told.attempt) != (event.request, event.attempt):
+    def _check_acknowledged(self, event: seen.Closed, writes: Iterable[Sending]) -> None:
+        told = self.sent.get(event.data.by)
+        if (
+            told is None
+            or told.data.type != "abort-ack"
+            or not told.data.clean
+            or (told.request, told.attempt) != (event.request, event.attempt)
+        ):
             raise Extraordinary
         if any(sending.instance == told.instance and sending.done > told.seq for sending in writes):
             raise Extraordinary
-        self._relied_on.add(event.data.by)

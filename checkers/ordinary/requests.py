@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import msgspec
 
 from checkers.ordinary import events as seen
@@ -40,7 +38,6 @@ class Requests:
         self._current: dict[tuple[str, str | None], int] = {}
         self._over: set[tuple[str, str | None]] = set()
         self._home: dict[Reader, str] = {}
-        self._named: dict[str, dict[str, Reader]] = defaultdict(dict)
 
     # -- from submission to the end
 
@@ -81,17 +78,19 @@ class Requests:
         self.end(event)
         if attempt is None or attempt.committed is None or attempt.read is None:
             raise Extraordinary
-        layers = self._pages.pools[event.instance].layers
-        wanted = {
-            (page, gen, layer, 0, size)
-            for (page, gen), size in attempt.granted.items()
-            for layer in range(layers)
-            if size
-        }
-        if not wanted.issubset([row[:5] for row in attempt.committed]):
-            raise Extraordinary
-        if attempt.read != attempt.committed and not wanted.issubset([row[:5] for row in attempt.read]):
-            raise Extraordinary
+        layers = range(self._pages.pools[event.instance].layers)
+        self._check_complete(attempt, attempt.committed, layers)
+        if attempt.read != attempt.committed:
+            self._check_complete(attempt, attempt.read, layers)
+
+    @staticmethod
+    def _check_complete(attempt: Attempt, rows: list[seen.Row], layers: range) -> None:
+        """Each layer of what it was granted or found, from its first byte to its last, is among the rows."""
+        taken = {(number, gen, layer, end) for number, gen, layer, start, end, _ in rows if not start}
+        for (page, gen), size in attempt.granted.items():
+            for layer in layers:
+                if size and (page, gen, layer, size) not in taken:
+                    raise Extraordinary
 
     def get(self, event: seen.Granted | seen.Hit) -> None:
         """A page that the attempt has to read before it finishes."""
@@ -122,15 +121,23 @@ class Requests:
 
     def _compare(self, instance: str, reader: Reader, rows: list[seen.Row]) -> list[Page]:
         pages: list[Page] = []
+        heard = self._pages.heard[instance].get
+        before: int | None = None
         for number, gen, layer, start, end, fingerprint in rows:
-            page = self._pages.pages.get((instance, number))
+            if number != before:
+                page = self._pages.pages.get((instance, number))
+                if page is None:
+                    raise Extraordinary
+                pages.append(page)
+                before, content = number, page.content.get
             if page is None or page.gen != gen:
                 raise Extraordinary
-            written = page.content.get((layer, start, end))
-            if written is None or written.fingerprint != fingerprint or not self._pages.arrived(written, instance):
+            written = content((layer, start, end))
+            if written is None or written.fingerprint != fingerprint:
                 raise Extraordinary
-            if not pages or pages[-1] is not page:
-                pages.append(page)
+            known = written.done if written.instance == instance else heard(written.instance, 0)
+            if not 0 < written.done <= known:
+                raise Extraordinary
         return pages
 
     def commit(self, event: seen.Committed) -> None:
@@ -186,22 +193,21 @@ class Requests:
 
     def receive(self, event: seen.Received) -> None:
         """Nothing of another attempt is closed by it."""
-        reader = (event.request, event.attempt)
-        if reader[1] is None or self._current.get((event.instance, reader[0])) != reader[1]:
+        attempt = event.attempt
+        if attempt is None or self._current.get((event.instance, event.request)) != attempt:
             self.current(event)
-        if self._named[event.instance].setdefault(event.data.id, reader) != reader:
-            raise Extraordinary
+        self._by(event, event.data.id)
         self.messages += 1
 
     def _by(self, event: seen.Record, message: str | None) -> None:
-        """Nothing is done because of a message to another attempt."""
-        reader = (event.request, event.attempt)
-        if message is not None and self._named[event.instance].setdefault(message, reader) != reader:
+        """Nothing is done because of a message to another attempt, by its sender or whoever names it first."""
+        if message is None:
+            return
+        whose = self._pages.sent.get(message) or self._pages.unsent[message].setdefault(event.instance, event)
+        if whose.request != event.request or whose.attempt != event.attempt:
             raise Extraordinary
 
     def close(self, event: seen.Closed) -> None:
         """By a message of the same attempt, if by a message."""
-        reader = (event.request, event.attempt)
-        if self._named[event.instance].setdefault(event.data.by, reader) != reader:
-            raise Extraordinary
-        self._pages.close(event, reader)
+        self._by(event, event.data.by)
+        self._pages.close(event, (event.request, event.attempt))
