@@ -34,6 +34,7 @@ Meaning = Literal[
     "copy",
     "time-out",
     "abort",
+    "enter",
     "finish",
     "expire",
     "restart",
@@ -59,6 +60,7 @@ Meaning = Literal[
     copy      it arrives, and will once more
     time-out  the request's time runs out
     abort     the client gives up
+    enter     the request waited for its turn, and is in decode's batch now
     finish    the request has its answer
     expire    the drain of the request's page runs out
     compute   the queued forward of a chunk runs on prefill

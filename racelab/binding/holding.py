@@ -9,6 +9,8 @@ from racelab.binding.moves import Attempt, Course, Span
 from racelab.scenario.steps import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
 
 MESSAGE_MECHANISM = "broker-backlog"
+ANSWER = "answer"
+"""The name of decode's forwards, beside those of prefill."""
 
 
 class Holding:
@@ -25,10 +27,12 @@ class Holding:
         forwards = [span for span in course.forwards.values() if span.attempt == attempt and span.held]
         notes = [(NOTIFICATION, span) for span in course.notes.values() if span.attempt == attempt]
         others = [(kind, span) for (of, kind), span in course.messages.items() if of == attempt]
+        answer = course.answers.get(attempt)
         fill, register = course.fills.get(attempt), course.registrations.get(attempt)
         return [
             *(self._work("decode", "zero-fill", fill, None) for _ in range(fill is not None and fill.held)),
             *(self._work("decode", "register", register, None) for _ in range(register is not None and register.held)),
+            *(self._work("decode", "forward", answer, None, ANSWER) for _ in range(answer is not None and answer.held)),
             *(self._work("prefill", "forward", span, span.chunk) for span in forwards),
             *(self._of_slot(span) for of, span in course.slots.items() if of == attempt and span.held),
             *(self._of_write(span) for span in writes),
@@ -75,7 +79,7 @@ class Holding:
     def _twice(self, kind: str, span: Span) -> Step:
         return Duplicate(id=copy_hold(kind, span), message=self._match(kind, span))
 
-    def _work(self, on: str, op: str, span: Span | None, chunk: int | None) -> Step:
+    def _work(self, on: str, op: str, span: Span | None, chunk: int | None, name: str | None = None) -> Step:
         assert span is not None
         match = WorkMatch(
             on=on,
@@ -84,7 +88,7 @@ class Holding:
             attempt=self.number(span.attempt),
             chunk=chunk,
         )
-        return Hold(id=work_hold(op, span), work=match)
+        return Hold(id=work_hold(name or op, span), work=match)
 
     def _chunk(self, span: Span, kind: str) -> int | None:
         """The chunk's number where the schedule needs it."""
@@ -125,4 +129,4 @@ def _of_part(span: Span) -> str:
     return (f"-{span.chunk}" if span.chunk else "") + (f"-rank-{span.rank}" if span.rank else "")
 
 
-__all__ = ["Holding", "copy_hold", "message_hold", "slot_hold", "work_hold", "write_hold"]
+__all__ = ["ANSWER", "Holding", "copy_hold", "message_hold", "slot_hold", "work_hold", "write_hold"]

@@ -109,6 +109,8 @@ class Course:
     """queued forwards of chunks, where the model has them"""
     fills: dict[Attempt, Span] = field(default_factory=dict)
     """queued zeros of an attempt's pages, where the model has them"""
+    answers: dict[Attempt, Span] = field(default_factory=dict)
+    """what is computed of an attempt's answer, where the model has a batch that can be full"""
     slots: dict[Attempt, Span] = field(default_factory=dict)
     """writes of an attempt's metadata, where the model has slots; `chunk` is the slot"""
     pulls: bool = False
@@ -190,6 +192,8 @@ def _hold_what_is_late(found: Course, *, models_notes: bool) -> None:
         span.held = models_notes and (span.never_arrives or late)
     for span in [*found.forwards.values(), *found.fills.values()]:
         span.held = any(move.means not in ("submit", "deliver") for move in _meanwhile(span, found.moves))
+    for span in found.answers.values():
+        span.held = span.end is not None and _interrupted(_meanwhile(span, found.moves), span)
     for span in found.registrations.values():
         heard = any(move.means == "deliver" for move in _meanwhile(span, found.moves) if move.attempt == span.attempt)
         span.held = span.end is not None and heard
@@ -274,7 +278,13 @@ class _Tracker:
             self.found.fills[move.attempt].end = move
         elif move.means == "register" and move.attempt in self.found.registrations:
             self.found.registrations[move.attempt].end = move
+        elif move.means == "enter":
+            self.found.answers[move.attempt] = Span(move.attempt, 0, move)
+        elif move.means == "finish" and move.attempt in self.found.answers:
+            self.found.answers[move.attempt].end = move
         elif move.means in ("deliver", "lose", "copy"):
+            if "batch" in self.has and move.means == "deliver" and move.step.rule.message == NOTIFICATION:
+                self.found.answers[move.attempt] = Span(move.attempt, 0, move)  # if it is the last, and there is room
             self.arrive(move, self.message(move.step, move.part))
 
     def admit(self, move: Move) -> None:

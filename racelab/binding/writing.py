@@ -12,7 +12,7 @@ from racelab import scenario
 from racelab.binding import pages, setting
 from racelab.binding.document import NOTIFICATION, Binding
 from racelab.binding.expression import Scene, Undefined, word
-from racelab.binding.holding import Holding, copy_hold, message_hold, slot_hold, work_hold, write_hold
+from racelab.binding.holding import ANSWER, Holding, copy_hold, message_hold, slot_hold, work_hold, write_hold
 from racelab.binding.moves import Attempt, Course, Move, Part, Span
 from racelab.binding.naming import Named
 from racelab.binding.timing import Timeline, TooEarly
@@ -143,7 +143,10 @@ class Writer:
                     self.wait("aborted", attempt)
                     self.gone.add(attempt)
                 self.end(attempt)
+            case "enter":
+                self.answer(move)
             case "finish":
+                self.work(ANSWER, self.course.answers.get(attempt))
                 self.wait("finished", attempt)
                 self.end(attempt)
             case "expire":
@@ -295,6 +298,12 @@ class Writer:
         if span is not None and span.held:
             self.steps.append(Release(hold=work_hold(op, span)))
 
+    def answer(self, move: Move) -> None:
+        """An attempt is in decode's batch, and its first forward waits if others go first."""
+        span = self.course.answers.get(move.attempt)
+        if span is not None and span.held and span.begin is move:
+            self.steps.append(Await(event="held", hold=work_hold(ANSWER, span)))
+
     def message(self, move: Move) -> None:
         """Another message than a notification arrives, or is lost."""
         kind = move.step.rule.message
@@ -349,6 +358,7 @@ class Writer:
             self.wait(event, live)
             if event in TERMINAL_KINDS:
                 self.end(live)
+        self.answer(move)
 
     def shown(self, move: Move) -> list[str] | None:
         """The events that a change of the request's state means, or None if the model shows no states."""

@@ -82,8 +82,13 @@ Submit(r) ==
 
 Word2(type, r, a, ok, ref) == Message(type, r, a, NoChunk, 0, ok, ref)     \* to whoever has the pages of a reference
 
+Answering == \E r \in Requests : \E a \in DOMAIN attempts[r] : attempts[r][a].running
+WaitsItsTurn(attempt) == attempt.committed /\ attempt.ended = Nobody /\ ~attempt.running
+Idle == ~Answering /\ \A r \in Requests : \A a \in DOMAIN attempts[r] : ~WaitsItsTurn(attempts[r][a])
+
 (* The KV of an attempt is taken as complete: others may find it, and      *)
-(* attention reads it.  Its first token is the word that is in its slot.   *)
+(* attention reads it, unless the batch is full.  Its first token is the   *)
+(* word that is in its slot.                                               *)
 Commit(got, attempt, r, a) ==
   LET published == Publish([pool |-> got.pool, cache |-> got.cache], Keys[r], attempt.tickets)
       looks == attempt.slot # NoSlot /\ attempt.reserved /\ attempt.ended = Nobody
@@ -91,7 +96,7 @@ Commit(got, attempt, r, a) ==
       wrong == looks /\ word # [request |-> r, attempt |-> a] /\ ~Guarded("slot-carries-owner")
   IN [marks |-> IF wrong THEN {Stray("slot", r, a, IF word = Nobody THEN Nobody ELSE word.request)} ELSE {},
       pool |-> published.pool, cache |-> published.cache,
-      attempt |-> [attempt EXCEPT !.committed = TRUE, !.running = TRUE],
+      attempt |-> [attempt EXCEPT !.committed = TRUE, !.running = "batch" \notin Has \/ Idle],
       sent |-> IF Pulls THEN {Word2("complete", r, a, TRUE, attempt.ref)}
                ELSE IF attempt.reserved THEN {Word("complete", r, a)} ELSE {}]
 
@@ -169,8 +174,11 @@ Register(r, a) ==   \* from now on messages about this transfer find it
 
 Vacated(pool, attempt) ==       \* its slot goes to whoever comes next, with what is in it
   IF attempt.slot = NoSlot \/ attempt.ended # Nobody THEN pool ELSE [pool EXCEPT !.spare = <<attempt.slot>> \o @]
+(* Who waits while another is answered is forgotten with its pages, if no  *)
+(* guard minds.                                                            *)
 Ended(pool, marks, attempt, how) ==
-  [books |-> ReleaseOrdered([pool |-> Vacated(pool, attempt), strays |-> marks], attempt.tickets),
+  [books |-> ReleaseOrdered([pool |-> Vacated(pool, attempt), strays |-> marks],
+                            IF WaitsItsTurn(attempt) /\ Answering /\ ~Guarded("end-frees-pages") THEN <<>> ELSE attempt.tickets),
    attempt |-> [attempt EXCEPT !.ended = how, !.running = FALSE]]
 Leaves(attempt, r, a) ==        \* decode reads no more of what its reference names
   IF attempt.reading = {} /\ attempt.stage # "stale" /\ Guarded("tell-peer-of-end")
@@ -193,6 +201,11 @@ IsOpen(r, a) == a = Len(attempts[r]) /\ attempts[r][a].ended = Nobody /\ attempt
 Waits(r, a) == IsOpen(r, a) /\ attempts[r][a].reserved /\ ~attempts[r][a].committed   \* for prefill
 TimeOut(r, a) == "time-out" \in May /\ IsOpen(r, a) /\ End(r, a, "TimeOut", "timed-out")
 Abort(r, a) == "abort" \in May /\ IsOpen(r, a) /\ End(r, a, "Abort", "aborted")
+Enter(r, a) ==      \* its turn has come
+  /\ WaitsItsTurn(attempts[r][a]) /\ ~Answering
+  /\ attempts' = [attempts EXCEPT ![r][a].running = TRUE]
+  /\ Did("Enter", r, a, 0, 0)
+  /\ UNCHANGED <<decode, prefill, jobs, cache, queue, waiting, wire, net, strays>>
 Finish(r, a) == attempts[r][a].running /\ End(r, a, "Finish", "finished")
 GiveUp(r, a) ==     \* the watchdog: nothing has come for too long
   "receive-time-out" \in May /\ Guarded("receive-watchdog") /\ Waits(r, a) /\ End(r, a, "GiveUp", "failed")

@@ -133,7 +133,7 @@ OutstandingSlot(r, a) == {w \in jobs[r][a].outstanding : w[2] = SlotLayer}
 Progress ==         \* what happens some day if it stays possible
   \/ \E r \in Requests : \E a \in DOMAIN attempts[r] :
        \/ Join(r, a) \/ Unjoin(r, a) \/ Admit(r, a) \/ Fill(r, a) \/ Register(r, a) \/ Accept(r, a)
-       \/ TimeOut(r, a) \/ Finish(r, a) \/ GiveUp(r, a) \/ GiveUpSource(r, a) \/ Orphan(r, a)
+       \/ Enter(r, a) \/ TimeOut(r, a) \/ Finish(r, a) \/ GiveUp(r, a) \/ GiveUpSource(r, a) \/ Orphan(r, a)
        \/ Offer(r, a) \/ GiveUpOffer(r, a) \/ Refer(r, a) \/ Forward(r, a) \/ Lapse(r, a) \/ TimeOutAway(r, a)
        \/ \E ok \in BOOLEAN : Complete(r, a, OutstandingSlot(r, a), ok) \/ CompleteRead(r, a, attempts[r][a].reading, ok)
        \/ \E chunk \in 0..(ChunkCount(r) - 1) :

@@ -25,7 +25,7 @@ Guards == {
   "stop-posting-on-abort", "ack-when-drained", "tell-peer-of-end", "commit-when-whole", "receive-watchdog",
   "lengths-agree", "check-incarnation", "register-before-send", "every-handle-stopped", "bytes-before-commit",
   "local-work-before-grant", "compute-before-post", "reference-names-generation", "renew-lease",
-  "slot-carries-owner", "unique-transfer-id", "remember-ended"}
+  "slot-carries-owner", "unique-transfer-id", "remember-ended", "end-frees-pages"}
 MayBe == {
   "time-out",                \* a client's patience ends
   "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
@@ -43,6 +43,7 @@ Parts == {
   "post-at-once",            \* an abort finds every chunk posted for which there are source pages
   "late-forward",            \* a chunk's forward is queued, and runs when it runs
   "late-fill",               \* pages are filled with zeros before use; that is queued
+  "batch",                   \* decode answers one request at a time: whose KV is complete waits for its turn
   "late-register"}           \* decode's entry for a transfer is made by queued work
 ASSUME Without \subseteq Guards /\ May \subseteq MayBe /\ Has \subseteq Parts
 

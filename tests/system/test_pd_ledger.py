@@ -22,6 +22,7 @@ from racelab.model.spec.actions import Action
 from racelab.model.spec.state import (
     ABORT,
     ANSWER_EARLY,
+    BATCH,
     BOOTSTRAP_TIME_OUT,
     COPY,
     FAIL,
@@ -95,6 +96,12 @@ SMALL = {
         parts=frozenset({ROUTER}),
         guards=frozenset(GUARDS) - {"remember-ended"},
     ),
+    "a batch of one, and who waits for it is forgotten": Config(
+        *(1, 1, SHARED),
+        faults=frozenset({ABORT}),
+        parts=frozenset({BATCH}),
+        guards=frozenset(GUARDS) - {"end-frees-pages"},
+    ),
     "no guards": Config(1, 1, {"r1": Shape(1, 1)}, attempts_max=2, guards=frozenset(), faults=NO_FAULTS),
     "two guards, sharing": Config(
         1, 2, SHARED, guards=frozenset({"quarantine-on-expiry", "control-carries-generation"}), faults=NO_FAULTS
@@ -147,16 +154,17 @@ GUARDED = {
     "renew-lease": ("temporal", "finality", "prevented"),
     "local-work-before-grant": ("RightReads", "integrity", "prevented"),
     "compute-before-post": ("RightReads", "integrity", "prevented"),
+    "end-frees-pages": ("Conservation", "conservation", "not-reproduced"),
 }
 """The violated property, its specification, and the verdict with the guard back: a guard that makes an engine
 act, and refuses no step of the schedule, prevents nothing."""
 
 
-UNEXPLAINED = ("bytes-before-commit",)
+UNEXPLAINED = ("bytes-before-commit", "end-frees-pages")
 """Guards of systems whose histories have parts that validation does not know."""
 
-BEYOND = {"retraction-renews-attempt", "retry-takes-other-pages", "end-frees-pages", "commit-together"}
-"""Guards of what the model does not have: preemption and retraction, a retry on another prefill, other streams."""
+BEYOND = {"retraction-renews-attempt", "retry-takes-other-pages", "commit-together"}
+"""Guards of what the model does not have: retraction, a retry on another prefill, other streams."""
 
 LIKE_OTHERS = (
     *("quarantine-on-expiry", "stop-posting-on-abort", "ack-when-drained", "commit-when-whole", "lengths-agree"),

@@ -101,6 +101,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
     "Receive": _receive,
     "ReceiveCopy": _receive_copy,
     "Read": decode.read,
+    "Enter": decode.enter,
     "Finish": decode.finish,
     "TimeOut": decode.time_out,
     "Abort": decode.abort,
@@ -177,6 +178,8 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
         for number, attempt in enumerate(attempts, 1):
             if attempt.running:
                 yield Action("Finish", (request, number))
+            if attempt.waits_its_turn:
+                yield Action("Enter", (request, number))
             if number == len(attempts) and attempt.ended is None:
                 for end in ("TimeOut", "Abort", "GiveUp", "Orphan"):
                     yield Action(end, (request, number))

@@ -11,11 +11,13 @@ from racelab.model.spec.draft import Draft
 from racelab.model.spec.state import (
     ABORT,
     ANSWER_EARLY,
+    BATCH,
     BYTES_BEFORE_COMMIT,
     CHECK_INCARNATION,
     COMMIT_WHEN_WHOLE,
     CONTROL_CARRIES_GENERATION,
     DECODE,
+    END_FREES_PAGES,
     EVERY_HANDLE_STOPPED,
     LATE_FILL,
     LATE_REGISTER,
@@ -260,11 +262,12 @@ def receive_failed(draft: Draft, message: Message) -> bool:
 
 
 def commit(draft: Draft, request: str, number: int) -> None:
-    """Decode takes the KV as complete: others may find it, and attention reads it.
+    """Decode takes the KV as complete: others may find it, and attention reads it, unless the batch is full.
 
     Its first token is the word that is in its slot.
     """
-    attempt = draft.attempt(request, number)._replace(committed=True, running=True)
+    running = BATCH not in draft.config.parts or not (_answering(draft) or _waiting(draft))
+    attempt = draft.attempt(request, number)._replace(committed=True, running=running)
     draft.set_attempt(request, number, attempt)
     draft.report("committed", DECODE, (request, number), *_granted(draft, request, attempt))
     prefix_cache.publish(draft, request, number, committed=True)
@@ -309,6 +312,25 @@ def read(draft: Draft, request: str, number: int) -> bool:
     attempt = draft.attempt(request, number)
     draft.report("read", DECODE, (request, number), *_granted(draft, request, attempt))
     return attempt.running
+
+
+def enter(draft: Draft, request: str, number: int) -> bool:
+    """Its turn in the batch has come."""
+    attempt = draft.attempt(request, number)
+    if not attempt.waits_its_turn or _answering(draft):
+        return False
+    draft.set_attempt(request, number, attempt._replace(running=True))
+    return True
+
+
+def _waiting(draft: Draft) -> bool:
+    """Whether somebody waits for the batch."""
+    return any(attempt.waits_its_turn for row in draft.attempts for attempt in row)
+
+
+def _answering(draft: Draft) -> bool:
+    """Whether somebody is in the batch."""
+    return any(attempt.running for row in draft.attempts for attempt in row)
 
 
 def finish(draft: Draft, request: str, number: int) -> bool:
@@ -375,7 +397,9 @@ def end(draft: Draft, request: str, number: int, how: str) -> None:
         draft.send(Message("abort", request, number))
     if draft.config.pulls and not attempt.committed:
         leave_sources(draft, request, number)
-    prefix_cache.release(draft, attempt.tickets)
+    forgotten = attempt.waits_its_turn and _answering(draft)
+    if not forgotten or draft.refuse(END_FREES_PAGES, DECODE, (request, number), SILENCE):
+        prefix_cache.release(draft, attempt.tickets)
     if attempt.slot != NO_SLOT and attempt.ended is None:
         draft.vacate(attempt.slot, request, number)
 

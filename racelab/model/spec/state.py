@@ -36,12 +36,13 @@ RENEW_LEASE = "renew-lease"
 SLOT_CARRIES_OWNER = "slot-carries-owner"
 UNIQUE_TRANSFER_ID = "unique-transfer-id"
 REMEMBER_ENDED = "remember-ended"
+END_FREES_PAGES = "end-frees-pages"
 GUARDS = (
     *(DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT),
     *(STOP_POSTING_ON_ABORT, ACK_WHEN_DRAINED, TELL_PEER_OF_END, COMMIT_WHEN_WHOLE, RECEIVE_WATCHDOG),
     *(LENGTHS_AGREE, CHECK_INCARNATION, REGISTER_BEFORE_SEND, EVERY_HANDLE_STOPPED, BYTES_BEFORE_COMMIT),
     *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST, REFERENCE_NAMES_GENERATION, RENEW_LEASE, SLOT_CARRIES_OWNER),
-    *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED),
+    *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED, END_FREES_PAGES),
 )
 
 TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
@@ -60,11 +61,11 @@ The completion of a write may also come before its bytes are there (ANSWER_EARLY
 """
 
 POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER = "post-at-once", "late-forward", "late-fill", "late-register"
-PULL, ROUTER = "pull", "router"
-PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER, PULL, ROUTER)
+PULL, ROUTER, BATCH = "pull", "router", "batch"
+PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER, PULL, ROUTER, BATCH)
 """What a lab need not have: an abort that finds every chunk posted whose attempt has its source pages; queued
 forwards, queued zeros, a queued entry for a transfer; decode that reads the pages itself; a router that takes
-requests to both sides."""
+requests to both sides; a batch of one, for which others wait once their KV is complete."""
 
 
 class Shape(NamedTuple):
@@ -243,6 +244,11 @@ class Attempt(NamedTuple):
     reading: frozenset[tuple[int, int]] = frozenset()
     got: frozenset[tuple[int, int]] = frozenset()
     broken: bool = False
+
+    @property
+    def waits_its_turn(self) -> bool:
+        """Whether its KV is complete, and the batch full."""
+        return self.committed and self.ended is None and not self.running
 
 
 class Job(NamedTuple):

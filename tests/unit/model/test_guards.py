@@ -49,6 +49,7 @@ CASES = {
     "slot-carries-owner": ("isolation", system(2, 2, TWO, "abort", slots=1)),
     "unique-transfer-id": ("isolation", system(2, 2, SAME_ROOM, "abort")),
     "remember-ended": ("finality", system(1, 1, ONE, "bootstrap-time-out", "router")),
+    "end-frees-pages": ("conservation", system(2, 2, TWO, "abort", "batch")),
 }
 
 
