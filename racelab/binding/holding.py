@@ -55,7 +55,7 @@ class Holding:
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, NOTIFICATION),
-            rank=self._rank(span),
+            **self.course.share(span.rank),
         )
         action: Literal["hold", "ghost", "early-success"] = "hold"
         if span.early is not None:
@@ -70,7 +70,7 @@ class Holding:
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, kind),
-            rank=self._rank(span) if kind == NOTIFICATION else None,
+            **(self.course.share(span.rank) if kind == NOTIFICATION else {}),
         )
 
     def _late(self, kind: str, span: Span) -> Step:
@@ -94,10 +94,6 @@ class Holding:
         """The chunk's number where the schedule needs it."""
         several = kind == NOTIFICATION and len(self.course.pages[span.attempt]) > 1
         return span.chunk if several else None
-
-    def _rank(self, span: Span) -> int | None:
-        """The rank where the schedule needs it."""
-        return span.rank if self.course.ranks > 1 else None
 
 
 def write_hold(span: Span) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from racelab.binding import setting
 from racelab.binding.document import NOTIFICATION, Binding, Meaning
@@ -19,6 +19,9 @@ from racelab.errors import BindingError
 from racelab.scenario import PROBE
 from racelab.traces.trace import Trace
 from racelab.traces.values import Value
+
+KV = "kv"
+"""The model's own stream, beside others."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class Course:
 
     steps: list[Named]
     ranks: int = 1
+    streams: tuple[str, ...] = ()
+    """what travels beside the KV: the last of the ranks"""
     moves: list[Move] = field(default_factory=list)
     writes: dict[Part, Span] = field(default_factory=dict)
     notes: dict[Part, Span] = field(default_factory=dict)
@@ -136,6 +141,12 @@ class Course:
         """How many pages an attempt takes: one if the model does not say."""
         return len(self.pages[attempt]) or int(not self.found[attempt])
 
+    def share(self, rank: int) -> dict[str, Any]:
+        """By what a schedule names a rank's writes and what is said of them: nothing where there is one alone."""
+        if self.streams:
+            return {"stream": (KV, *self.streams)[rank]}
+        return {"rank": rank} if self.ranks > 1 else {}
+
     def attempts(self, request: str) -> int:
         """How often the request is submitted."""
         return sum(attempt.request == request for attempt in self.pages)
@@ -148,9 +159,11 @@ def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
         BindingError: a step's request is not to be found, or a landing has no write, and so on.
     """
     stated = setting.of(trace, binding.setting)
+    streams = stated.lab.get("streams", ())
     found = Course(
         steps,
-        ranks=stated.lab.get("ranks", 1),
+        ranks=stated.lab.get("ranks", 1) + len(streams),
+        streams=streams,
         pulls="pull" in stated.has,
         routed="router" in stated.has,
         apart=bool({"pull", "router"} & stated.has),

@@ -90,7 +90,7 @@ def of(trace: Trace, stated: Stated) -> Setting:
         if type(number) is int and number > 0:
             chosen[key] = number
     finality_ms = chosen.pop(FINALITY, None)
-    lab = {key.replace("-", "_"): value for key, value in chosen.items()}
+    lab = {key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in chosen.items()}
     told = _value(stated.rooms, scene)
     rooms = {word(name): room for name, room in told.items() if type(room) is str} if isinstance(told, Function) else {}
     return Setting(guard, guard in stated.duties, _words(stated.has, scene) or frozenset(), lab, finality_ms, rooms)

@@ -121,7 +121,7 @@ Admit(r, a) ==
       told == ~whole /\ (filled \/ ~Guarded("local-work-before-grant"))
       news == IF whole \/ Pulls THEN {} ELSE missing
       attempt == [attempts[r][a] EXCEPT !.tickets = got.tickets, !.hits = hits, !.peer = decode.epoch,
-                    !.missing = news, !.due = Cardinality(news),
+                    !.missing = news, !.due = Cardinality(OfKv(news)),
                     !.reserved = told /\ ~Pulls, !.filled = filled,
                     !.slot = IF Slots = 0 THEN NoSlot ELSE Head(decode.spare),
                     !.reading = IF whole \/ ~Pulls THEN {} ELSE (hits..(Granted[r] - 1)) \X LayerSet,
@@ -233,8 +233,9 @@ Fail(pool, marks, attempt, r, a, left) ==
 
 (* News of a rank's part of a chunk: stop evidence for its pages if they   *)
 (* are written, and progress of the newest attempt, if it is this one or   *)
-(* no guard asks.  With the last news that is due, or the first of a       *)
-(* failure, it is decided whether the transfer is complete.                *)
+(* no guard asks.  With the last news of KV that is due, or the first of a *)
+(* failure, it is decided whether the transfer is complete: scales count   *)
+(* for it if the guard is there.                                           *)
 ReceiveWritten(m, left) ==
   LET r == Live(m)[1]
       a == Live(m)[2]
@@ -242,15 +243,18 @@ ReceiveWritten(m, left) ==
       acts == own \/ (~ControlCarriesGeneration /\ attempts[r][a].reserved)
       short == m.request \in TooLong
       attempt == [attempts[r][a] EXCEPT !.missing = IF short THEN {} ELSE @ \ {<<m.chunk, m.rank>>},
-                                        !.due = Max(0, @ - 1),
+                                        !.due = IF m.rank \in KvRanks THEN Max(0, @ - 1) ELSE @,
                                         !.failed = IF m.ok THEN @ ELSE @ \cup {<<m.chunk, m.rank>>}]
       last == attempt.due = 0 \/ short
       asked == ~attempt.committed /\ (last \/ ~m.ok)
       refused ==
-        \/ Guarded("commit-when-whole") /\ (attempt.failed # {} \/ attempt.missing # {})
+        \/ Guarded("commit-when-whole") /\ OfKv(attempt.failed \cup attempt.missing) # {}
         \/ Guarded("lengths-agree") /\ short
         \/ Guarded("bytes-before-commit") /\ "answer-early" \in May /\ ~AllThere(r, a, attempt)
-      fails == asked /\ refused /\ (attempt.failed # {} \/ short \/ attempt.missing = {})
+      badKv == OfKv(attempt.failed) # {}
+      badScales == attempt.failed # OfKv(attempt.failed)
+      apart == Guarded("commit-together") /\ (badScales \/ attempt.missing # OfKv(attempt.missing))
+      fails == asked /\ IF refused THEN badKv \/ short \/ OfKv(attempt.missing) = {} ELSE last /\ apart /\ badScales
       pool == IF m.ok THEN CloseAll(decode, m.pages, {m.rank})
               ELSE IF Guarded("every-handle-stopped") THEN decode
               ELSE CloseAll(decode, Fresh(m.request, attempts[m.request][m.attempt]), RankSet)
@@ -261,7 +265,7 @@ ReceiveWritten(m, left) ==
         THEN decode' = pool /\ strays' = marks /\ net' = left /\ UNCHANGED <<attempts, cache, queue>>
         ELSE IF fails
         THEN Fail(pool, marks, attempt, r, a, left)
-        ELSE IF asked /\ ~refused /\ last
+        ELSE IF asked /\ ~refused /\ last /\ ~apart
         THEN LET done == Commit([pool |-> pool, cache |-> cache], attempt, r, a)
              IN /\ decode' = done.pool /\ cache' = done.cache
                 /\ attempts' = [attempts EXCEPT ![r][a] = done.attempt]

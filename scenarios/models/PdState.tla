@@ -25,7 +25,8 @@ Guards == {
   "stop-posting-on-abort", "ack-when-drained", "tell-peer-of-end", "commit-when-whole", "receive-watchdog",
   "lengths-agree", "check-incarnation", "register-before-send", "every-handle-stopped", "bytes-before-commit",
   "local-work-before-grant", "compute-before-post", "reference-names-generation", "renew-lease",
-  "slot-carries-owner", "unique-transfer-id", "remember-ended", "end-frees-pages"}
+  "slot-carries-owner", "unique-transfer-id", "remember-ended", "end-frees-pages",
+  "commit-together"}
 MayBe == {
   "time-out",                \* a client's patience ends
   "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
@@ -43,6 +44,7 @@ Parts == {
   "post-at-once",            \* an abort finds every chunk posted for which there are source pages
   "late-forward",            \* a chunk's forward is queued, and runs when it runs
   "late-fill",               \* pages are filled with zeros before use; that is queued
+  "scales",                  \* what the last rank writes is no KV: a stream of scales, without which KV means nothing
   "batch",                   \* decode answers one request at a time: whose KV is complete waits for its turn
   "late-register"}           \* decode's entry for a transfer is made by queued work
 ASSUME Without \subseteq Guards /\ May \subseteq MayBe /\ Has \subseteq Parts
@@ -76,6 +78,8 @@ Routed == "router" \in Has
 
 NoChunk == -1
 RankSet == 0..(Ranks - 1)
+KvRanks == IF "scales" \in Has THEN 0..(Ranks - 2) ELSE RankSet
+OfKv(news) == {part \in news : part[2] \in KvRanks}     \* chunks and ranks; what is left is of scales
 SlotLayer == Layers  \* of the write of metadata, which is rank 0's part of the last chunk
 NoSlot == -1
 RankOf(layer) == IF layer = SlotLayer THEN 0 ELSE layer % Ranks
@@ -96,7 +100,8 @@ NewJob == [stage |-> "none", first |-> 0, pages |-> <<>>, sources |-> <<>>, comp
 
 (* What a configuration is of, for whoever reads a counterexample. *)
 Setting == [name |-> "Init", request |-> Nobody, attempt |-> 0, part |-> 0, rank |-> 0, page |-> 0, taken |-> {},
-            found |-> 0, without |-> Without, may |-> May, has |-> Has, tooLong |-> TooLong, ranks |-> Ranks,
+            found |-> 0, without |-> Without, may |-> May, has |-> Has, tooLong |-> TooLong,
+            ranks |-> Cardinality(KvRanks),
             slots |-> Slots, room |-> Room, pinned |-> IF Pulls THEN PrefillPages ELSE 0]
 
 Min(a, b) == IF a < b THEN a ELSE b

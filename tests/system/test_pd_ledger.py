@@ -37,6 +37,7 @@ from racelab.model.spec.state import (
     RECEIVE_TIME_OUT,
     RESTART,
     ROUTER,
+    SCALES,
     TIME_OUT,
     Config,
     Shape,
@@ -102,6 +103,9 @@ SMALL = {
         parts=frozenset({BATCH}),
         guards=frozenset(GUARDS) - {"end-frees-pages"},
     ),
+    "scales that fail": Config(
+        *(1, 1, {"r1": Shape(1, 1)}), layers=2, ranks=2, faults=frozenset({FAIL, TIME_OUT}), parts=frozenset({SCALES})
+    ),
     "no guards": Config(1, 1, {"r1": Shape(1, 1)}, attempts_max=2, guards=frozenset(), faults=NO_FAULTS),
     "two guards, sharing": Config(
         1, 2, SHARED, guards=frozenset({"quarantine-on-expiry", "control-carries-generation"}), faults=NO_FAULTS
@@ -155,16 +159,17 @@ GUARDED = {
     "local-work-before-grant": ("RightReads", "integrity", "prevented"),
     "compute-before-post": ("RightReads", "integrity", "prevented"),
     "end-frees-pages": ("Conservation", "conservation", "not-reproduced"),
+    "commit-together": ("RightReads", "integrity", "prevented"),
 }
 """The violated property, its specification, and the verdict with the guard back: a guard that makes an engine
 act, and refuses no step of the schedule, prevents nothing."""
 
 
-UNEXPLAINED = ("bytes-before-commit", "end-frees-pages")
+UNEXPLAINED = ("bytes-before-commit", "end-frees-pages", "commit-together")
 """Guards of systems whose histories have parts that validation does not know."""
 
-BEYOND = {"retraction-renews-attempt", "retry-takes-other-pages", "commit-together"}
-"""Guards of what the model does not have: retraction, a retry on another prefill, other streams."""
+BEYOND = {"retraction-renews-attempt", "retry-takes-other-pages"}
+"""Guards of what the model does not have: retraction, a retry on another prefill."""
 
 LIKE_OTHERS = (
     *("quarantine-on-expiry", "stop-posting-on-abort", "ack-when-drained", "commit-when-whole", "lengths-agree"),

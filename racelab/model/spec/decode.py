@@ -14,6 +14,7 @@ from racelab.model.spec.state import (
     BATCH,
     BYTES_BEFORE_COMMIT,
     CHECK_INCARNATION,
+    COMMIT_TOGETHER,
     COMMIT_WHEN_WHOLE,
     CONTROL_CARRIES_GENERATION,
     DECODE,
@@ -109,7 +110,7 @@ def admit(draft: Draft, request: str, number: int) -> bool:
     missing = frozenset((chunk, rank) for chunk in range(first, config.chunks(request)) for rank in config.handles)
     attempt = attempt._replace(
         missing=frozenset() if config.pulls else missing,
-        due=0 if config.pulls else len(missing),
+        due=0 if config.pulls else sum(config.is_kv(rank) for _, rank in missing),
         filled=LATE_FILL not in config.parts,
         registered=LATE_REGISTER not in config.parts or config.guarded(REGISTER_BEFORE_SEND),
     )
@@ -200,7 +201,7 @@ def receive_written(draft: Draft, message: Message) -> bool:
     attempt = attempt._replace(
         missing=frozenset() if short else attempt.missing - part,
         failed=attempt.failed if message.ok else attempt.failed | part,
-        due=max(0, attempt.due - 1),
+        due=max(0, attempt.due - draft.config.is_kv(message.rank)),
     )
     draft.set_attempt(request, number, attempt)
     last = attempt.due == 0 or short
@@ -215,17 +216,24 @@ def _refuses(draft: Draft, message: Message, leads_to: str) -> bool:
 
 
 def _conclude(draft: Draft, request: str, number: int, last: bool, short: bool) -> None:
-    """With the last news that is due, or the first of a failure, it is decided whether the transfer is complete."""
+    """With the last news of KV that is due, or the first of a failure, it is decided whether the transfer is complete:
+    scales count for it if the guard is there."""
     config, attempt = draft.config, draft.attempt(request, number)
+    failed, missing = (any(config.is_kv(rank) for _, rank in news) for news in (attempt.failed, attempt.missing))
+    bad, lacking = (any(not config.is_kv(rank) for _, rank in news) for news in (attempt.failed, attempt.missing))
     objections = (
-        (COMMIT_WHEN_WHOLE, bool(attempt.failed or attempt.missing)),
+        (COMMIT_WHEN_WHOLE, failed or missing),
         (LENGTHS_AGREE, short),
         (BYTES_BEFORE_COMMIT, ANSWER_EARLY in config.faults and not _all_there(draft, request, number, attempt)),
     )
     refused = any(wrong and draft.refuse(guard, DECODE, (request, number), "committed") for guard, wrong in objections)
-    if refused and (attempt.failed or short or not attempt.missing):
-        end(draft, request, number, "failed")
-    elif last and not refused:
+    if refused:
+        if failed or short or not missing:
+            end(draft, request, number, "failed")
+    elif last and (bad or lacking) and draft.refuse(COMMIT_TOGETHER, DECODE, (request, number), "committed"):
+        if bad:
+            end(draft, request, number, "failed")
+    elif last:
         commit(draft, request, number)
 
 

@@ -37,12 +37,13 @@ SLOT_CARRIES_OWNER = "slot-carries-owner"
 UNIQUE_TRANSFER_ID = "unique-transfer-id"
 REMEMBER_ENDED = "remember-ended"
 END_FREES_PAGES = "end-frees-pages"
+COMMIT_TOGETHER = "commit-together"
 GUARDS = (
     *(DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT),
     *(STOP_POSTING_ON_ABORT, ACK_WHEN_DRAINED, TELL_PEER_OF_END, COMMIT_WHEN_WHOLE, RECEIVE_WATCHDOG),
     *(LENGTHS_AGREE, CHECK_INCARNATION, REGISTER_BEFORE_SEND, EVERY_HANDLE_STOPPED, BYTES_BEFORE_COMMIT),
     *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST, REFERENCE_NAMES_GENERATION, RENEW_LEASE, SLOT_CARRIES_OWNER),
-    *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED, END_FREES_PAGES),
+    *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED, END_FREES_PAGES, COMMIT_TOGETHER),
 )
 
 TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
@@ -61,11 +62,12 @@ The completion of a write may also come before its bytes are there (ANSWER_EARLY
 """
 
 POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER = "post-at-once", "late-forward", "late-fill", "late-register"
-PULL, ROUTER, BATCH = "pull", "router", "batch"
-PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER, PULL, ROUTER, BATCH)
+PULL, ROUTER, BATCH, SCALES = "pull", "router", "batch", "scales"
+PARTS = (POST_AT_ONCE, LATE_FORWARD, LATE_FILL, LATE_REGISTER, PULL, ROUTER, BATCH, SCALES)
 """What a lab need not have: an abort that finds every chunk posted whose attempt has its source pages; queued
 forwards, queued zeros, a queued entry for a transfer; decode that reads the pages itself; a router that takes
-requests to both sides; a batch of one, for which others wait once their KV is complete."""
+requests to both sides; a batch of one, for which others wait once their KV is complete;
+a stream of scales beside the KV: what the last rank writes."""
 
 
 class Shape(NamedTuple):
@@ -130,6 +132,10 @@ class Config:
     def handles(self) -> range:
         """The ranks of prefill: each tells of its own writes, and is granted the pages for itself."""
         return range(self.ranks)
+
+    def is_kv(self, rank: int) -> bool:
+        """Whether a rank writes KV, and not the scales that it needs."""
+        return SCALES not in self.parts or rank < self.ranks - 1
 
     def chunks(self, request: str) -> int:
         """In how many chunks a request's KV is written."""

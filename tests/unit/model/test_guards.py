@@ -50,6 +50,7 @@ CASES = {
     "unique-transfer-id": ("isolation", system(2, 2, SAME_ROOM, "abort")),
     "remember-ended": ("finality", system(1, 1, ONE, "bootstrap-time-out", "router")),
     "end-frees-pages": ("conservation", system(2, 2, TWO, "abort", "batch")),
+    "commit-together": ("integrity", system(1, 1, ONE, "scales", ranks=2)),
 }
 
 
