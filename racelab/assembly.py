@@ -175,7 +175,7 @@ class Workbench:
             raise
         if recording.failure is not None:
             self.close()
-        elif _leaves_doubt(recording):
+        elif _leaves_doubt(recording) or self.lab.is_worn:
             self.lab.renew()
         return recording
 

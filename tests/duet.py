@@ -49,9 +49,14 @@ class _Wire:
         self.held = False
         self.slots: dict[str, SlotMemory] = {}
         self.fails: Callable[[Write], bool] = lambda write: False
-        """whose batch completes with an error, and is lost"""
+        """which go by themselves, as at a gate, and complete with an error: they are lost"""
 
     def post(self, segment: str, writes: list[Write]) -> None:
+        for fails in (True, False):
+            if batch := [write for write in writes if self.fails(write) is fails]:
+                self._submit(batch)
+
+    def _submit(self, writes: list[Write]) -> None:
         for write in writes:
             identity = write.identity
             about = (identity.request, identity.attempt, identity.page, identity.gen)

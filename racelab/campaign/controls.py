@@ -16,10 +16,13 @@ from typing import Literal
 import msgspec
 
 from racelab.scenario import Lab, Request, Scenario
-from racelab.scenario.steps import Arming, Await, Pass, Release, Step, Submit, WriteMatch
+from racelab.scenario.steps import Arming, Await, Hold, MessageMatch, Pass, Release, Step, Submit, WriteMatch
 
 ON_THE_WAY = ("reserve", "written", "complete")
 """Messages of every request that is served; a control in which nobody gives up sees no others."""
+
+KV = "kv"
+"""The stream of the model's own KV."""
 
 CONTROLS = ("no-fault", "armed-but-passing", "held-without-reuse")
 
@@ -53,6 +56,7 @@ def _serve(scenario: Scenario, kind: str) -> Iterator[Step]:
     """Each request once, served to its end before the next; its holds are let go as soon as they have held."""
     for request in dict.fromkeys(step.request for step in scenario.steps if isinstance(step, Submit)):
         holds = [hold for hold in scenario.holds().values() if kind == "held-without-reuse" and _holds(hold, request)]
+        holds += _in_turn(scenario, request) if kind != "no-fault" else []
         yield from holds
         if kind == "armed-but-passing":
             yield from _passes(scenario, request)
@@ -62,6 +66,16 @@ def _serve(scenario: Scenario, kind: str) -> Iterator[Step]:
                 yield Await(event="held", hold=hold.id)
             yield Release(hold=hold.id)
         yield Await(event="finished", request=request)
+
+
+def _in_turn(scenario: Scenario, request: str) -> Iterator[Hold]:
+    """Where streams travel beside the KV, holds of the news of each, the KV's own last: once a gate is armed it is luck
+    which comes first, and an engine that commits by the KV's alone is right or wrong by that, without any fault."""
+    lab = scenario.lab
+    news = -(-scenario.requests[request].prompt_tokens // lab.chunk_tokens) * lab.ranks
+    for stream in (*lab.streams, KV) if lab.streams else ():
+        match = MessageMatch(type="written", request=request, stream=stream)
+        yield Hold(id=f"{stream}-of-{request}", message=match, count=news, mechanism="broker-backlog")
 
 
 def _holds(hold: Arming, request: str) -> bool:
@@ -81,8 +95,8 @@ def _passes(scenario: Scenario, request: str) -> Iterator[Step]:
 
 
 def _is_reached(hold: Arming, request: str) -> bool:
-    """Whether a request that is served without a fault comes to this gate."""
+    """Whether a request that is served without a fault comes to this gate; the news of streams comes in turn."""
     match = hold.match
     if match is None or match.request != request or match.attempt not in (None, 1):
         return False
-    return hold.message is None or hold.message.type in ON_THE_WAY
+    return hold.message is None or (hold.message.type in ON_THE_WAY and hold.message.stream is None)

@@ -14,6 +14,7 @@ completion, so a release during a transfer drains like on decode.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -159,21 +160,21 @@ class Prefill:
                 self._release(job, "decode has been replaced")
 
     def on_completion(self, completion: Completion) -> None:
-        """Handle what the transport said of a batch; every batch is of one share of one chunk of one attempt."""
+        """Handle what the transport said of a batch; every batch is of one rank's share of one chunk of one attempt."""
         ok = completion.status == "ok"
-        first = completion.writes[0].identity
-        handle = (first.chunk, self._shares.of(first))
-        job = self._by_write[first.write]
+        job = self._by_write[completion.writes[0].identity.write]
+        handles = Counter((write.identity.chunk, self._shares.of(write.identity)) for write in completion.writes)
         for write in completion.writes:
             del self._by_write[write.identity.write]
             if write.source_page is not None:
                 self._note_write_done(job, write.source_page, ok, completion.batch)
-        job.outstanding[handle] -= len(completion.writes)
-        if not ok:
-            job.failed.add(handle)
-        if job.outstanding[handle] == 0:
-            del job.outstanding[handle]
-            self._tell_written(job, handle)
+        for handle, count in handles.items():  # in the order in which they were posted
+            job.outstanding[handle] -= count
+            if not ok:
+                job.failed.add(handle)
+            if job.outstanding[handle] == 0:
+                del job.outstanding[handle]
+                self._tell_written(job, handle)
         if job.owes_ack and not job.outstanding:
             self._acknowledge(job)
         self._admit()
@@ -327,12 +328,15 @@ class Prefill:
                 self.ledger.grant(job.sources[index], NIC, self._pool.valid_bytes(index, job.transferred))
                 job.outgoing.begin(page, len(self._pool.blocks))
             job.outgoing.post(page, sum(len(self._shares.all[number].blocks) for number in stage))
+        by_rank: dict[int | None, list[Write]] = {}
         for number in stage:
             share = self._shares.all[number]
             writes = [self._write(job, chunk, index, block) for index in places for block in share.blocks]
             job.outstanding[chunk, number] = len(writes)
             for write in writes:
                 self._by_write[write.identity.write] = job
+            by_rank.setdefault(share.rank, []).extend(writes)
+        for writes in by_rank.values():  # all streams of a rank at once: unless a gate parts them they arrive together
             self._transport.post(job.segment, writes)
         if job.slot is not None and end == job.transferred and self._shares.of_metadata in stage:
             self._post_metadata(job, chunk)

@@ -4,7 +4,8 @@
     draft     the KV of a small model that proposes each token before the model itself computes it; a wrong proposal
               is refused, so nothing but the fingerprints tells when this stream is wrong
 
-Each is written and reported by itself, and so can be late or fail by itself. As upstream engines do it, decode counts
+Each is reported by itself. They are posted together and arrive together, unless a gate or a fault parts them: then one
+of them is late or fails by itself. As upstream engines do it, decode counts
 the parts of the KV and commits; that the other streams are complete by then is for a guard to see to.
 """
 

@@ -66,6 +66,8 @@ class Lab:
         self._children: dict[str, Child] = {}
         self._ray = RayCluster(cluster)
         self._lease: client.Supervisor | None = None
+        self._replaced = 0
+        """how many instances have taken others' places since all were started"""
 
     def __enter__(self) -> Lab:
         try:
@@ -258,7 +260,14 @@ class Lab:
         self._spawn_instance(name, self._write_gate, int(segment.rpartition(":")[2]))
         self._wait_for(name)
         self._introduce([name], self._write_gate)
+        self._replaced += 1
         return self.hub.peers[name]
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so many instances were replaced that those who stay, each of which keeps an engine for every one
+        that it knew, would soon have no port for another."""
+        return self._replaced >= ports.REPLACED_MAX
 
     def tell_of_replacement(self, names: list[str], segment: str) -> None:
         """All others learn that another process is at an address that they know, those too that this run is without:
@@ -304,11 +313,13 @@ class Lab:
             self._instances = list(self.engines)
             self._end_processes(*self.hub.peers)
             self._ray.end()
+            self._replaced = 0
             self._start_bus()
             self._start_instances()
             return
         known = {name: self.hub.heard.get(name, 0) for name in self._instances}
         self._end_processes(*known)
+        self._replaced = 0
         self._ray.renew()
         for name in self._instances:
             self._spawn_instance(name, gate)

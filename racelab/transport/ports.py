@@ -24,6 +24,9 @@ RANGE = range(17_100, 31_000)
 PORTS = {"tcp": 40, "rdma": 40}
 """A process starts further engines: over RDMA one for each hold of writes, over TCP one when a peer was replaced,
 and one for each notification under way."""
+REPLACED_MAX = 3
+"""So many peers may be replaced before those who knew them are: an engine takes two ports, and the rest of them are
+for notifications."""
 STARTS_MAX = 24
 """Each has an even chance to be at the wanted port."""
 TIME_WAIT_S = 60.0
