@@ -114,7 +114,7 @@ def _arming(step: Armed) -> Iterator[str]:
         yield f"a {verb(step)} takes one of 'write', 'batch', 'read', 'message', 'notify' and 'work'"
     if step.work is not None and (not isinstance(step, Hold) or step.action != "hold" or step.payload is not None):
         yield "local work can be held, and nothing else"
-    every = step.goes_by_itself or (isinstance(step, Hold) and step.message is not None)
+    every = step.goes_by_itself or (isinstance(step, Hold) and step.action == "hold" and step.work is None)
     if step.count < (0 if every else 1):
         yield "count must be at least 1"
     if isinstance(step, Hold) and step.action != "hold" and step.message is not None:

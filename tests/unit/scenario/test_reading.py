@@ -126,7 +126,7 @@ steps:
     ("old", "new", "line", "what"),
     [
         ("{id: w1, write: {request: r1, layer: 0}, count: 2}", "{id: w1}", 6, "a hold takes one of"),
-        ("count: 2", "count: 0", 6, "count must be at least 1"),
+        ("count: 2", "count: -1", 6, "count must be at least 1"),
         ("count: 2", "count: many", 6, "expected int, got str"),
         ("write: {request: r1, layer: 0}", "write: {requets: r1}", 6, "did you mean 'request'?"),
         ("write: {request: r1, layer: 0}", "write: {request: r7}", 6, "no request 'r7'"),
@@ -389,7 +389,7 @@ def test_reads_and_references_are_read_and_written_back() -> None:
         ("- submit: r1", "- submit: {request: r1, transfer-id: 7}", "a pull goes by its reference"),
         ("reference-of: r1", "reference-of: r1, transfer-id: 7", "a pull goes by its reference"),
         ("- release: x1", "- await: {event: held, hold: m1}", "there is no number of things to wait for"),
-        ("count: 4", "count: 0", "count must be at least 1"),
+        ("count: 4", "count: -1", "count must be at least 1"),
     ],
 )
 def test_what_cannot_be_asked_of_a_pull_is_said(was: str, now: str, problem: str) -> None:
