@@ -34,6 +34,7 @@ Meaning = Literal[
     "copy",
     "time-out",
     "abort",
+    "retract",
     "enter",
     "finish",
     "expire",
@@ -60,6 +61,7 @@ Meaning = Literal[
     copy      it arrives, and will once more
     time-out  the request's time runs out
     abort     the client gives up
+    retract   decode takes the request's pages back; the next `submit` is its waiting for others, as `attempt`
     enter     the request waited for its turn, and is in decode's batch now
     finish    the request has its answer
     expire    the drain of the request's page runs out

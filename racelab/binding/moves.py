@@ -147,6 +147,10 @@ class Course:
             return {"stream": (KV, *self.streams)[rank]}
         return {"rank": rank} if self.ranks > 1 else {}
 
+    def takes_pages(self, move: Move) -> bool:
+        """Whether decode admits an attempt in this move."""
+        return move.means == "admit" or (move.means == "submit" and not self.apart)
+
     def attempts(self, request: str) -> int:
         """How often the request is submitted."""
         return sum(attempt.request == request for attempt in self.pages)
@@ -248,6 +252,8 @@ class _Tracker:
         self.binding = binding
         self.found = found
         self.live: dict[str, Attempt] = {}
+        self.retracted: set[str] = set()
+        self.admitted: set[Attempt] = set()
 
     def add(self, step: Named, means: Meaning) -> None:
         if means == "restart":
@@ -255,6 +261,9 @@ class _Tracker:
             self.found.moves.append(Move(len(self.found.moves), means, process, 0, step))
             return
         request = self.request(step)
+        if means == "submit" and request in self.retracted:  # decode admits it by itself
+            self.retracted.remove(request)
+            means = "admit"
         if means == "submit":
             earlier = self.live.get(request)
             self.live[request] = Attempt(request, earlier.number + 1 if earlier else 1)
@@ -265,11 +274,14 @@ class _Tracker:
         rank = self.number(step, step.rule.rank, "rank", 0)
         if means in (*_OF_WRITES, "deliver", "lose", "copy"):
             attempt = self.owner(step, means, attempt, chunk, rank)
+        if means == "retract":
+            attempt = self.live[request] = self.of_message(step, attempt)
+            self.retracted.add(request)
         move = Move(len(self.found.moves), means, attempt, chunk, step, rank)
         self.found.moves.append(move)
-        if means == "submit":
+        if means == "submit" or (means == "retract" and attempt not in self.found.pages):
             self.found.pages[attempt], self.found.found[attempt] = frozenset(), 0
-        if means == ("admit" if self.found.apart else "submit"):
+        if self.found.takes_pages(move):
             self.found.pages[attempt] = self.taken(step)
             self.found.found[attempt] = self.from_cache(step)
         self.follow(move)
@@ -278,8 +290,10 @@ class _Tracker:
         """Begin and end the writes, messages and local work that the move is about."""
         if move.means == "accept" and self.found.pulls:  # then it ends up at decode with a claim, if nothing stops it
             self.found.messages[move.attempt, "claim"] = Span(move.attempt, 0, move)
-        if move.means == ("admit" if self.found.apart else "submit"):
-            self.admit(move)
+        if self.found.takes_pages(move):
+            if move.attempt not in self.admitted:
+                self.admit(move)
+            self.admitted.add(move.attempt)
         elif move.means == "land-slot" and move.attempt in self.found.slots:
             self.found.slots[move.attempt].end = move
             self.found.slots[move.attempt].chunk = self.number(move.step, move.step.rule.slot, "slot", 0)

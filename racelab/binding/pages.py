@@ -45,7 +45,7 @@ def follow(course: Course, binding: Binding, model_pages: int) -> Pages | None:
         changes = _freed(step, binding, holder)
         story += [("free", attempt) for attempt in dict.fromkeys(change.attempt for change in changes)]
         for move in course.of_step(step):
-            if move.means == ("admit" if course.apart else "submit"):
+            if course.takes_pages(move):
                 pages = course.pages[move.attempt]
                 before = {holder[page] for page in pages if page in holder}
                 reuses[move.attempt] = sorted(

@@ -18,7 +18,20 @@ from racelab.binding.naming import Named
 from racelab.binding.timing import Timeline, TooEarly
 from racelab.errors import BindingError
 from racelab.evidence.events import TERMINAL_KINDS
-from racelab.scenario.steps import Abort, Advance, Await, Drop, Expect, Kill, Release, Restart, Step, Submit, read_aloud
+from racelab.scenario.steps import (
+    Abort,
+    Advance,
+    Await,
+    Drop,
+    Expect,
+    Kill,
+    Release,
+    Restart,
+    Retract,
+    Step,
+    Submit,
+    read_aloud,
+)
 from racelab.traces.trace import Trace
 
 TIMEOUT_MS = 10_000
@@ -143,6 +156,10 @@ class Writer:
                     self.wait("aborted", attempt)
                     self.gone.add(attempt)
                 self.end(attempt)
+            case "retract":
+                if attempt.number > 1 and all(one.attempt != attempt for one in self.course.moves[: move.at]):
+                    self.steps += self.holding.armed(attempt)
+                self.steps.append(Retract(request=attempt.request))
             case "enter":
                 self.answer(move)
             case "finish":
@@ -172,7 +189,13 @@ class Writer:
         attempt = move.attempt
         if self.course.pulls:
             self.wait("posted", attempt)  # its first read
-        if self.course.apart or attempt.request in self.course.rooms:
+        if move.means == "admit" and not self.course.apart:  # by itself, after a retraction
+            times = sum(
+                self.course.takes_pages(one) and one.attempt == attempt for one in self.course.moves[: move.at + 1]
+            )
+            again = Await(event="admitted", request=attempt.request, attempt=attempt.number, count=times)
+            self.steps.append(again)
+        elif self.course.apart or attempt.request in self.course.rooms:
             self.wait("admitted", attempt)
         elif self.course.size(attempt):
             self.wait("page-private", attempt)

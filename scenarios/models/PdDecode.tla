@@ -100,7 +100,8 @@ Commit(got, attempt, r, a) ==
       sent |-> IF Pulls THEN {Word2("complete", r, a, TRUE, attempt.ref)}
                ELSE IF attempt.reserved THEN {Word("complete", r, a)} ELSE {}]
 
-Fresh(r, attempt) == SubSeq(attempt.tickets, attempt.hits + 1, Granted[r])   \* the pages that prefill shall fill
+Fresh(r, attempt) ==            \* the pages that prefill shall fill
+  IF attempt.tickets = <<>> THEN <<>> ELSE SubSeq(attempt.tickets, attempt.hits + 1, Granted[r])
 Advertised(pool, r, attempt) == Grant(pool, Fresh(r, attempt), IF Pulls THEN Nic ELSE RankSet)
 Reads(r, a, attempt) ==     \* what decode reads itself
   {[request |-> r, attempt |-> a, index |-> i, layer |-> l, epoch |-> prefill.epoch,
@@ -212,6 +213,29 @@ GiveUp(r, a) ==     \* the watchdog: nothing has come for too long
 Orphan(r, a) ==     \* the prefill that it was with is no more
   attempts[r][a].peer # decode.epoch /\ Waits(r, a) /\ End(r, a, "Orphan", "failed")
 
+(* Decode's scheduler takes the pages of an attempt back, and nobody asks   *)
+(* what is under way to them.  The request waits for others: as another    *)
+(* attempt, or, if no guard minds, as the one that it was.                 *)
+Retract(r, a) ==
+  LET old == attempts[r][a]
+      ended == Ended(decode, strays, old, "retracted")
+      renews == Guarded("retraction-renews-attempt")
+      b == IF renews THEN a + 1 ELSE a
+      pool == ended.books.pool
+  IN /\ "retract" \in May /\ ~Pulls /\ IsOpen(r, a)
+     /\ old.tickets # <<>> /\ <<r, a>> \notin Range(queue)
+     /\ Len(attempts[r]) < AttemptsMax /\ ~old.again
+     /\ attempts' = [attempts EXCEPT ![r] = IF renews THEN Append([@ EXCEPT ![a] = ended.attempt], NewAttempt)
+                                            ELSE [@ EXCEPT ![a] = [NewAttempt EXCEPT !.again = TRUE]]]
+     /\ jobs' = IF renews THEN [jobs EXCEPT ![r] = Append(@, NewJob)] ELSE jobs
+     /\ decode' = IF Room[r] = Nobody THEN pool
+                  ELSE [pool EXCEPT !.rooms = {e \in @ : e[1] # Room[r]} \cup {<<Room[r], r, b>>}]
+     /\ strays' = ended.books.strays
+     /\ queue' = Append(queue, <<r, b>>)
+     /\ net' = net \cup AbortMessage(old, r, a)
+     /\ Did("Retract", r, b, 0, 0)
+     /\ UNCHANGED <<prefill, cache, waiting, wire>>
+
 -----------------------------------------------------------------------------
 (* What prefill says.  It says it of a transfer: to whoever has the id now.*)
 
@@ -240,7 +264,7 @@ ReceiveWritten(m, left) ==
   LET r == Live(m)[1]
       a == Live(m)[2]
       own == Live(m) = <<m.request, m.attempt>> /\ attempts[r][a].ended = Nobody
-      acts == own \/ (~ControlCarriesGeneration /\ attempts[r][a].reserved)
+      acts == attempts[r][a].reserved /\ (own \/ ~ControlCarriesGeneration)
       short == m.request \in TooLong
       attempt == [attempts[r][a] EXCEPT !.missing = IF short THEN {} ELSE @ \ {<<m.chunk, m.rank>>},
                                         !.due = IF m.rank \in KvRanks THEN Max(0, @ - 1) ELSE @,

@@ -26,7 +26,7 @@ Guards == {
   "lengths-agree", "check-incarnation", "register-before-send", "every-handle-stopped", "bytes-before-commit",
   "local-work-before-grant", "compute-before-post", "reference-names-generation", "renew-lease",
   "slot-carries-owner", "unique-transfer-id", "remember-ended", "end-frees-pages",
-  "commit-together"}
+  "commit-together", "retraction-renews-attempt"}
 MayBe == {
   "time-out",                \* a client's patience ends
   "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
@@ -37,6 +37,7 @@ MayBe == {
   "old-reference",           \* a client presents the reference that was made for another request
   "bootstrap-time-out",      \* prefill waits too long for decode's pages
   "answer-early",            \* the completion of a write comes before its bytes are there
+  "retract",                 \* decode's scheduler takes the pages of a request back for others
   "restart"}                 \* prefill dies, and another takes its place
 Parts == {
   "pull",                    \* decode reads the pages itself: the client has a reference to them from prefill
@@ -93,7 +94,8 @@ Word(type, r, a) == Message(type, r, a, NoChunk, 0, TRUE, <<>>)
 NewAttempt == [tickets |-> <<>>, hits |-> 0, reserved |-> FALSE, missing |-> {}, failed |-> {}, due |-> 0,
                registered |-> TRUE, filled |-> TRUE, peer |-> 0,
                committed |-> FALSE, running |-> FALSE, ended |-> Nobody, slot |-> NoSlot,
-               stage |-> "here", ref |-> <<>>, reading |-> {}, got |-> {}, broken |-> FALSE]
+               stage |-> "here", ref |-> <<>>, reading |-> {}, got |-> {}, broken |-> FALSE,
+               again |-> FALSE]
 NewJob == [stage |-> "none", first |-> 0, pages |-> <<>>, sources |-> <<>>, computed |-> 0, posted |-> 0,
            outstanding |-> {}, done |-> {}, failed |-> {}, aborted |-> FALSE, owes |-> FALSE, released |-> FALSE,
            offered |-> FALSE, closed |-> FALSE, readers |-> {}]

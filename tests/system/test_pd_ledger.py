@@ -36,6 +36,7 @@ from racelab.model.spec.state import (
     PULL,
     RECEIVE_TIME_OUT,
     RESTART,
+    RETRACT,
     ROUTER,
     SCALES,
     TIME_OUT,
@@ -106,6 +107,13 @@ SMALL = {
     "scales that fail": Config(
         *(1, 1, {"r1": Shape(1, 1)}), layers=2, ranks=2, faults=frozenset({FAIL, TIME_OUT}), parts=frozenset({SCALES})
     ),
+    "pages are taken back": Config(2, 1, {"r1": Shape(1, 1)}, attempts_max=2, faults=frozenset({RETRACT, TIME_OUT})),
+    "pages are taken back, and the name stays": Config(
+        *(2, 1, {"r1": Shape(1, 1, ("k",), room="t")}),
+        attempts_max=2,
+        faults=frozenset({RETRACT, FAIL, TIME_OUT}),
+        guards=frozenset(GUARDS) - {"retraction-renews-attempt", "tell-peer-of-end", "every-handle-stopped"},
+    ),
     "no guards": Config(1, 1, {"r1": Shape(1, 1)}, attempts_max=2, guards=frozenset(), faults=NO_FAULTS),
     "two guards, sharing": Config(
         1, 2, SHARED, guards=frozenset({"quarantine-on-expiry", "control-carries-generation"}), faults=NO_FAULTS
@@ -160,16 +168,17 @@ GUARDED = {
     "compute-before-post": ("RightReads", "integrity", "prevented"),
     "end-frees-pages": ("Conservation", "conservation", "not-reproduced"),
     "commit-together": ("RightReads", "integrity", "prevented"),
+    "retraction-renews-attempt": ("RightReads", "integrity", "prevented"),
 }
 """The violated property, its specification, and the verdict with the guard back: a guard that makes an engine
 act, and refuses no step of the schedule, prevents nothing."""
 
 
-UNEXPLAINED = ("bytes-before-commit", "end-frees-pages", "commit-together")
+UNEXPLAINED = ("bytes-before-commit", "end-frees-pages", "commit-together", "retraction-renews-attempt")
 """Guards of systems whose histories have parts that validation does not know."""
 
-BEYOND = {"retraction-renews-attempt", "retry-takes-other-pages"}
-"""Guards of what the model does not have: retraction, a retry on another prefill."""
+BEYOND = {"retry-takes-other-pages"}
+"""Guards of what the model does not have: a retry on another prefill."""
 
 LIKE_OTHERS = (
     *("quarantine-on-expiry", "stop-posting-on-abort", "ack-when-drained", "commit-when-whole", "lengths-agree"),

@@ -105,6 +105,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
     "Finish": decode.finish,
     "TimeOut": decode.time_out,
     "Abort": decode.abort,
+    "Retract": decode.retract,
     "GiveUp": decode.give_up,
     "Orphan": decode.orphan,
     "GiveUpSource": prefill.give_up_source,
@@ -131,7 +132,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
 }
 """`Read` changes nothing: a search leaves it out, a history has it."""
 
-FAULTS = ("Abort", "AbortAway", "ReceiveCopy", "Lose", "Submit", "Request", "Present", "Restart")
+FAULTS = ("Abort", "AbortAway", "Retract", "ReceiveCopy", "Lose", "Submit", "Request", "Present", "Restart")
 """What need never happen: everything else does if it stays possible."""
 
 
@@ -181,7 +182,7 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
             if attempt.waits_its_turn:
                 yield Action("Enter", (request, number))
             if number == len(attempts) and attempt.ended is None:
-                for end in ("TimeOut", "Abort", "GiveUp", "Orphan"):
+                for end in ("TimeOut", "Abort", "GiveUp", "Orphan", "Retract"):
                     yield Action(end, (request, number))
             if not attempt.filled:
                 yield Action("Fill", (request, number))

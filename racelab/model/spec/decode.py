@@ -30,6 +30,8 @@ from racelab.model.spec.state import (
     RECEIVE_TIME_OUT,
     RECEIVE_WATCHDOG,
     REGISTER_BEFORE_SEND,
+    RETRACT,
+    RETRACTION_RENEWS_ATTEMPT,
     SLOT_CARRIES_OWNER,
     TELL_PEER_OF_END,
     TIME_OUT,
@@ -195,6 +197,8 @@ def receive_written(draft: Draft, message: Message) -> bool:
         if _refuses(draft, message, "committed") or not attempt.reserved:
             return True
         draft.stray("message", message.request, message.attempt, request)
+    elif not attempt.reserved:  # it waits again, for other pages
+        return True
     assert message.chunk is not None
     short = draft.config.shapes[message.request].too_long
     part = frozenset({(message.chunk, message.rank)})
@@ -410,6 +414,29 @@ def end(draft: Draft, request: str, number: int, how: str) -> None:
         prefix_cache.release(draft, attempt.tickets)
     if attempt.slot != NO_SLOT and attempt.ended is None:
         draft.vacate(attempt.slot, request, number)
+
+
+def retract(draft: Draft, request: str, number: int) -> bool:
+    """Decode's scheduler takes an attempt's pages back, and nobody asks what is under way to them. The request waits
+    for others: as another attempt, or, if no guard minds, as the one that it was."""
+    config, attempt = draft.config, draft.attempt(request, number)
+    seated = bool(attempt.tickets) and (request, number) not in draft.queue
+    if RETRACT not in config.faults or config.pulls or not seated or attempt.again or attempt.ended is not None:
+        return False
+    if number != draft.newest(request) or number >= config.attempts_max:
+        return False
+    if draft.refuse(RETRACTION_RENEWS_ATTEMPT, DECODE, (request, number), "admitted"):
+        end(draft, request, number, "retracted")
+        number = add(draft, request, Attempt(), Job())
+        draft.report("submitted", DECODE, (request, number))
+    else:
+        end(draft, request, number, "requeued")
+        draft.set_attempt(request, number, Attempt(again=True))
+    room = config.shapes[request].room
+    if room is not None:
+        draft.enter(DECODE, room, request, number)
+    draft.queue = (*draft.queue, (request, number))
+    return True
 
 
 def leave_sources(draft: Draft, request: str, number: int) -> None:
