@@ -87,6 +87,20 @@ def steps_of(name: str, steps: str) -> scenario.Scenario:
     )
 
 
+def test_a_delayed_write_comes_no_sooner_than_was_drawn(rdma: Workbench) -> None:
+    """On the wire its packets are lost until the delay is over, and what is sent again after that passes."""
+    delayed = scenario.loads(
+        "scenario: delayed\nabout: A test.\nrequests: {r1: {prompt-tokens: 13, new-tokens: 2}}\nsteps:\n"
+        "- delay: {id: w1, write: {request: r1}, ms: {uniform: [10, 60]}}\n- submit: r1\n"
+        "- await: {event: finished, request: r1}\n"
+    )
+    played = checked(rdma.play(Order(delayed, "ledger")), rdma.cluster.write_gate or "verbs")
+    assert played.verdict.verdict == "not-reproduced", played.verdict.why
+    (late,) = played.verdict.injections
+    assert (late.action, late.state, len(late.achieved["held"])) == ("delay", "confirmed", 2)
+    assert min(late.achieved["waited_ms"]) >= min(late.achieved["drawn_ms"]) >= 10
+
+
 PROCESSES = {
     "asleep": ("{stop: decode}, {release: w1}, {continue: decode}, {await: {event: finished, request: r1}}", "landed"),
     "forgotten": ("{unregister: decode}, {release: w1}", "unlanded"),
