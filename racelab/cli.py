@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
@@ -36,6 +36,7 @@ Results = Annotated[Path, typer.Option(help="Where run folders go.")]
 Binding = Annotated[Path | None, typer.Option(help="A binding of your own, if none that ships fits.")]
 Source = Annotated[Path | None, typer.Option(help="The folder with the model's modules.")]
 Labs = Annotated[int, typer.Option(min=1, help="Labs side by side, among which many runs are shared out.")]
+ControlName = Literal["no-fault", "armed-but-passing", "held-without-reuse"]
 ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster by name, or a path to its YAML file.")]
 
 
@@ -57,6 +58,9 @@ def run(
         list[str] | None, typer.Option(help="Guards to run under, by name or a file of your own; may be repeated.")
     ] = None,
     without: Annotated[list[str] | None, typer.Option(help="A guard to take away; may be repeated.")] = None,
+    control: Annotated[
+        ControlName | None, typer.Option(help="A control of the scenario instead: what is left without its fault.")
+    ] = None,
     glue_fault: Annotated[
         str | None, typer.Option(help="A known fault between engine and ledger, to see that it is found.")
     ] = None,
@@ -78,14 +82,18 @@ def run(
 ) -> None:
     """Run a scenario or a counterexample."""
     from racelab import running
+    from racelab.campaign import controls
 
     policies = policy or ["ledger"]
     wanted = running.resolve(scenario, binding, source, running.surroundings(target, policies, cluster))
+    if control is not None:
+        wanted = controls.control(wanted, control)
     asked = running.Asked(
         wanted=wanted,
         given=str(scenario),
         policies=policies,
         without=tuple(without or ()),
+        control=control,
         glue_fault=glue_fault,
         stop_on_violation=stop_on_violation,
         target=target,
@@ -103,7 +111,8 @@ def run(
 
 @app.command(
     **_help(
-        "Play scenarios under every policy, and with each guard taken away.",
+        "Play scenarios under every policy, and with each guard taken away. Each cell is kept as soon as it is played: "
+        "if this is interrupted, the same command goes on from there, unless what it plays or racelab has changed.",
         "racelab matrix",
         "racelab matrix scenarios/late-write-after-timeout.yaml --runs 10 --json",
         "racelab matrix --dilemma",

@@ -46,6 +46,8 @@ class Asked:
     glue_fault: str | None = None
     stop_on_violation: bool = False
     labs: int = 1
+    control: str | None = None
+    """the control of the file's scenario that is wanted, if it is one"""
 
 
 def resolve(path: Path, binding: Path | None, source: Path | None, here: Here | None = None) -> Scenario:
@@ -130,6 +132,7 @@ def replay_command(asked: Asked, policy: str) -> str:
     """One command that plays the same again."""
     parts = ["racelab run", asked.given, f"--policy {policy}"]
     parts += [f"--without {guard}" for guard in asked.without]
+    parts += [f"--control {asked.control}"] if asked.control else []
     parts += [f"--glue-fault {asked.glue_fault}"] if asked.glue_fault else []
     parts += ["--stop-on-violation"] if asked.stop_on_violation else []
     parts += [f"--seed {asked.seed}"]

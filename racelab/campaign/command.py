@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
-from racelab import documents, scenario
-from racelab.assembly import Workbench, open_workbench
+from racelab import documents, running, scenario
+from racelab.assembly import Order, Workbench, open_workbench
 from racelab.campaign import dilemma
 from racelab.campaign.budget import budget
 from racelab.campaign.controls import CONTROLS
-from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders
+from racelab.campaign.kept import going_on, resting_on
+from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders, play
 from racelab.errors import UsageError
 from racelab.lab import cluster
 from racelab.report.dilemma import figure
@@ -28,6 +29,9 @@ from racelab.surroundings import Here
 from racelab.targets import target
 from racelab.targets.own_policies import with_own
 from racelab.targets.target import Target
+
+AGAIN = 60
+"""How often a cell that is off is to be played to see how far: luck of one in forty shows in as many."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +46,54 @@ class Asked:
     seed: int
     results: Path
 
-    def system(self) -> tuple[Target, list[str]]:
-        """The target, with policies of the user's own, and the policies to play, each of which it has."""
+    def system(self) -> tuple[Target, dict[str, str]]:
+        """The target, with policies of the user's own, and the policies to play, each of which it has: by name, as it
+        was asked for."""
         system, names = with_own(target(self.target), self.policies)
-        policies = list(names) or list(system.policies)
+        policies = names or {name: name for name in system.policies}
         for policy in policies:
             system.guards(policy)
         return system, policies
+
+    def again(self, order: Order, path: Path, given: str, control: str | None = None) -> Order:
+        """The order, with the command that plays it again, and often; `given` is its policy as it was asked for."""
+        about = running.Asked(
+            wanted=order.scenario,
+            given=str(path),
+            policies=[given],
+            without=order.without,
+            target=self.target,
+            cluster=self.cluster,
+            runs=self.runs,
+            seed=self.seed,
+            results=self.results,
+            control=control,
+        )
+        return replace(order, replay=f"{running.replay_command(about, given)} --runs {AGAIN}")
 
 
 def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Fill a matrix on one warm lab, keep it as JSON and as a page; the JSON object and the exit code."""
     system, policies = asked.system()
     here = Here(system, cluster.load(asked.cluster))
-    scenarios = _loaded(asked.scenarios, here) or [each for each in _loaded(_ships()) if each.guard is not None]
-    wanted = list(orders(scenarios, policies, system.policies[GUARDED], asked.seed))
-    beside = list(controls(scenarios, policies, asked.seed))
-    folder = new_folder(asked.results, "matrix")
-    with _progress(asked, folder, len(wanted) + len(beside)) as (bench, note):
-        matrix = fill(bench, wanted, asked.runs, note, beside)
-    folder.text("matrix.html", page(matrix, "Scenarios against policies"))
-    answer = _kept(folder, to_json(matrix))
+    files = [(path, each) for path, each in _read(asked.scenarios or _ships(), here) if asked.scenarios or each.guard]
+    wanted: list[Order] = []
+    beside: list[tuple[str, Order]] = []
+    for path, each in files:
+        for order in orders([each], policies, system.policies[GUARDED], asked.seed):
+            wanted.append(asked.again(order, path, policies[order.policy]))
+        for kind, order in controls([each], policies, asked.seed):
+            beside.append((kind, asked.again(order, path, policies[order.policy], kind)))
+    of = resting_on(lambda order: system.guards(order.policy, order.without), system.name, asked.cluster, asked.runs)
+    with going_on(asked.results, [*wanted, *(order for _, order in beside)], of) as kept:
+        if kept and not quiet:
+            Console(stderr=True).print(f"goes on with {len(kept)} cells of {kept.folder.path}", soft_wrap=True)
+        with _progress(asked, kept.folder, len(wanted) + len(beside)) as (bench, note):
+            matrix = fill(kept.playing(lambda order: play(bench, order, asked.runs)), wanted, note, beside)
+        kept.folder.text("matrix.html", page(matrix, "Scenarios against policies"))
+        answer = _kept(kept.folder, to_json(matrix))
     if not quiet:
-        show(matrix, str(folder.path / "matrix.html"))
+        show(matrix, str(kept.folder.path / "matrix.html"))
     return answer, matrix.exit_code
 
 
@@ -78,10 +107,10 @@ def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
         raise UsageError("a dilemma is of one counterexample", next="name one scenario, or none for the one that ships")
     system, policies = asked.system()
     here = Here(system, cluster.load(asked.cluster))
-    (played,) = _loaded(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)], here)
+    ((_, played),) = _read(asked.scenarios or [shipped("scenarios", dilemma.SCENARIO)], here)
     folder = new_folder(asked.results, "dilemma")
     with _progress(asked, folder, len(policies)) as (bench, note):
-        matrix, rows = dilemma.compare(bench, played, policies, asked.seed, note)
+        matrix, rows = dilemma.compare(bench, played, list(policies), asked.seed, note)
         found = [budget(bench, played, row.policy, row.history, asked.seed) for row in rows]
     budgets = [each for each in found if each is not None]
     picture = figure(rows)
@@ -113,7 +142,6 @@ def _progress(asked: Asked, folder: RunFolder, total: int) -> Iterator[tuple[Wor
         def note(cell: Cell) -> None:
             nonlocal done
             done += 1
-            folder.line("cells.jsonl", msgspec.to_builtins(cell))  # what was played is kept, whatever comes after
             status.update(f"{done}/{total}  {cell.scenario}  {cell.column}: {cell.verdict}")
 
         yield bench, note
@@ -130,8 +158,9 @@ def _ships() -> list[Path]:
     return sorted(shipped("scenarios").glob("*.yaml"))
 
 
-def _loaded(paths: list[Path], here: Here | None = None) -> list[Scenario]:
-    return [scenario.build(documents.read(path), here) for path in paths]
+def _read(paths: list[Path], here: Here) -> Iterator[tuple[Path, Scenario]]:
+    for path in paths:
+        yield path, scenario.build(documents.read(path), here)
 
 
 def to_json(matrix: Matrix) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def _serve(scenario: Scenario, kind: str) -> Iterator[Step]:
     for request in dict.fromkeys(step.request for step in scenario.steps if isinstance(step, Submit)):
         holds = [hold for hold in scenario.holds().values() if kind == "held-without-reuse" and _holds(hold, request)]
         holds += _in_turn(scenario, request) if kind != "no-fault" else []
+        holds.sort(key=_when)
         yield from holds
         if kind == "armed-but-passing":
             yield from _passes(scenario, request)
@@ -66,6 +67,13 @@ def _serve(scenario: Scenario, kind: str) -> Iterator[Step]:
                 yield Await(event="held", hold=hold.id)
             yield Release(hold=hold.id)
         yield Await(event="finished", request=request)
+
+
+def _when(hold: Arming) -> int:
+    """As which of what a request comes to, one after the other, it stops: until it is let go no later one comes."""
+    if hold.message is None:
+        return 0 if hold.write is None else ON_THE_WAY.index("written")
+    return ON_THE_WAY.index(hold.message.type) + (hold.message.type != "reserve")
 
 
 def _in_turn(scenario: Scenario, request: str) -> Iterator[Hold]:

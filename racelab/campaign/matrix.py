@@ -23,7 +23,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario under one policy less some guards; `agree` if every repetition gave this verdict.
 
     `guard` is the scenario's own; `control` says which control of the scenario it is, if it is one; `why` is the
-    verdict's own sentence.
+    verdict's own sentence; `replay` is the command that plays it again, as often as shows whether runs differ.
     """
 
     scenario: str
@@ -38,6 +38,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: str | None
     specs: dict[str, str]
     exit_code: int
+    replay: str = ""
 
     @property
     def column(self) -> str:
@@ -86,21 +87,19 @@ def controls(scenarios: Iterable[Scenario], policies: Iterable[str], seed: int) 
 
 
 def fill(
-    bench: Workbench,
-    wanted: list[Order],
-    runs: int,
+    play: Callable[[Order], Cell],
+    wanted: Iterable[Order],
     note: Callable[[Cell], None] = lambda cell: None,
     beside: Iterable[tuple[str, Order]] = (),
 ) -> Matrix:
-    """Play every order `runs` times, the controls `beside` them too, and draw the conclusions; `note` is told
-    of each cell."""
+    """Play every order, the controls `beside` them too, and draw the conclusions; `note` is told of each cell."""
     cells = []
     for order in wanted:
-        cells.append(play(bench, order, runs))
+        cells.append(play(order))
         note(cells[-1])
     controlled = []
     for kind, order in beside:
-        controlled.append(as_control(play(bench, order, runs), kind))
+        controlled.append(as_control(play(order), kind))
         note(controlled[-1])
     return conclude(cells, controlled)
 
@@ -124,6 +123,7 @@ def _cell(order: Order, verdicts: list[Verdict]) -> Cell:
         blocked_by=odd.blocked_at["guard"] if odd.blocked_at else None,
         specs=dict(odd.specs),
         exit_code=worst([verdict.exit_code for verdict in verdicts] + ([] if odd is verdicts[0] else [1])),
+        replay=order.replay,
     )
 
 

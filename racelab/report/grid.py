@@ -74,13 +74,18 @@ def _notes(cell: Cell) -> list[str]:
 
 
 def unexpected(matrix: Matrix) -> list[str]:
-    """Cells that are not what their scenario says, or whose runs differ: a line each, with the verdict's reason."""
+    """Cells that are not what their scenario says, or whose runs differ: a line each, with the verdict's reason and
+    what to run to look at it."""
     return [
         f"{cell.scenario}, {cell.column}: {cell.verdict}{'' if cell.agree else ' in some runs'},"
-        f" expected {cell.expected or 'nothing'}: {cell.why}"
+        f" expected {cell.expected or 'nothing'}: {cell.why}{_look(cell)}"
         for cell in matrix.cells
         if cell.exit_code
     ]
+
+
+def _look(cell: Cell) -> str:
+    return f"; look at it: {cell.replay}" if cell.replay and cell.exit_code else ""
 
 
 def spoilt_controls(matrix: Matrix) -> list[str]:
@@ -92,7 +97,7 @@ def _spoilt(cell: Cell) -> str:
     violated = ", ".join(spec for spec, outcome in cell.specs.items() if outcome == "violated")
     said = "as its scenario says" if not cell.exit_code else "not as expected" if cell.agree else "its runs differ"
     return f"{cell.scenario}, {cell.control} ({cell.policy}): {cell.verdict}" + (
-        f", violates {violated}; {said}" if violated else f"; {said}"
+        f", violates {violated}; {said}{_look(cell)}" if violated else f"; {said}{_look(cell)}"
     )
 
 

@@ -466,6 +466,9 @@ class Instance:
 
     def quiesce(self) -> dict[str, Any]:
         """The books at rest: states, leftovers, and pages that a foreign epoch has touched."""
+        self.transport.notices.settle()
+        if isinstance(self.engine, Prefill):
+            self.engine.note_notices()
         assert self.engine is not None
         assert self._pool is not None
         ledger = self.engine.ledger

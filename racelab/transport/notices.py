@@ -9,6 +9,7 @@ takes as completed at once and puts nothing of on the wire.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from threading import Thread
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from racelab.errors import LabError
 from racelab.transport.messages import Message, decode, encode
 
+SETTLE_BOUND_S = 10.0
 ENGINES_MAX = 16
 """Notifications under way at once: an engine takes two ports of the process's window (racelab.transport.ports)."""
 
@@ -44,6 +46,7 @@ class Notices:
         self._gate_segments: Mapping[str, str] = {}
         self._holds: set[str] = set()
         self.under_way = 0
+        self._senders: list[Thread] = []
 
     def use_gate(self, segments: Mapping[str, str]) -> None:
         """The gate's names, by the segments that they stand for."""
@@ -79,7 +82,9 @@ class Notices:
         engine = self._idle.pop() if self._idle else self._another()
         name = self._gate_segments.get(segment, segment) if self._holds else segment
         self.under_way += 1
-        Thread(target=self._send, args=(self._peers, engine, name, address, message), daemon=True).start()
+        sender = Thread(target=self._send, args=(self._peers, engine, name, address, message), daemon=True)
+        self._senders.append(sender)
+        sender.start()
 
     def _another(self) -> Any:
         self._engines += 1
@@ -91,6 +96,14 @@ class Notices:
         news = TransferNotify(message.type, encode(message).decode())
         code = engine.batch_transfer_sync(segment, [address], [address], [0], TransferOpcode.Write, news)
         self._outcomes.put((peers, engine, Outcome(message, code)))
+
+    def settle(self) -> None:
+        """Wait, within a bound, for those that nothing holds any more: one that was lost is over only once its sender
+        has seen that its connection is."""
+        deadline = time.monotonic() + SETTLE_BOUND_S
+        for sender in self._senders:
+            sender.join(max(deadline - time.monotonic(), 0))
+        self._senders = [sender for sender in self._senders if sender.is_alive()]
 
     def outcomes(self) -> list[Outcome]:
         """Those that are over, since the last call."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from racelab import scenario
 from racelab.assembly import Workbench
-from racelab.campaign.matrix import controls, fill, orders
+from racelab.campaign.matrix import controls, fill, orders, play
 from racelab.shipped import shipped
 
 PLAYED = ("late-write-after-drain", "publish-before-complete", "dropped-completion")
@@ -18,7 +18,8 @@ def test_each_scenario_misses_its_guard_and_a_guard_that_none_misses_is_named(be
     loaded = [scenario.load(shipped("scenarios", f"{name}.yaml")) for name in PLAYED]
     policies = list(bench.target.policies)
     beside = controls(loaded, ["eager", "ledger"], seed=0)
-    matrix = fill(bench, list(orders(loaded, policies, REMOVED, seed=0)), runs=1, beside=beside)
+    wanted = orders(loaded, policies, REMOVED, seed=0)
+    matrix = fill(lambda order: play(bench, order, runs=1), wanted, beside=beside)
     assert matrix.untested == ["renew-lease"]
     assert matrix.redundant == []
     assert [cell for cell in matrix.cells + matrix.controls if cell.expected != cell.verdict] == []

@@ -129,3 +129,25 @@ def test_a_cell_that_is_not_as_expected_says_why() -> None:
         "a, ledger less g1: diverged, expected prevented: it was diverged",
         "b, ledger: moved in some runs, expected prevented: it was moved",
     ]
+
+
+def test_what_is_off_says_what_to_run_to_look_at_it() -> None:
+    again = "racelab run a.yaml --policy ledger --runs 60"
+    off = msgspec.structs.replace(cell("a", "moved", expected="prevented"), exit_code=1, replay=again)
+    matrix = conclude([off, msgspec.structs.replace(cell("b", "prevented"), replay="racelab run b.yaml")])
+    assert unexpected(matrix) == [f"a, ledger: moved, expected prevented: it was moved; look at it: {again}"]
+
+
+def test_a_control_lets_the_news_of_streams_go_one_by_one_and_what_comes_first_before_what_waits_for_it() -> None:
+    torn = scenario.load(shipped("scenarios", "draft-kv-left-behind.yaml"))
+    for kind in CONTROLS[1:]:
+        freed = [step.hold for step in control(torn, kind).steps if isinstance(step, Release)]
+        assert freed == [
+            *("draft-of-r0", "kv-of-r0"),
+            *(["d1"] if kind == CONTROLS[2] else []),
+            "draft-of-r1",
+            "kv-of-r1",
+        ]
+    late = scenario.load(shipped("scenarios", "retracted-under-the-same-name.yaml"))
+    freed = [step.hold for step in control(late, CONTROLS[2]).steps if isinstance(step, Release)]
+    assert freed == ["w2", "n1"]
