@@ -60,6 +60,53 @@ class Tally:
         return int(struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4)))[0])
 
 
+class End(Tally):
+    """One socket of a relayed connection, blocking."""
+
+    def __init__(self, connection: socket.socket, *, acked: bool = False) -> None:
+        super().__init__(connection, acked=acked)
+        self.socket = connection
+
+    def read(self, view: memoryview) -> int:
+        """Fill `view`; fewer bytes only where the stream ends, in order or by a reset."""
+        try:
+            count = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
+        except OSError:
+            return 0
+        self.received += count
+        return count
+
+    def send(self, data: memoryview | bytes, flags: int = 0) -> None:
+        """Send all of it."""
+        self.socket.sendall(data, flags)
+        self.sent += len(data)
+
+    def send_at_once(self, data: memoryview) -> int:
+        """Send what the socket takes without waiting; how much. What stops it shows at the next `send`."""
+        try:
+            count = self.socket.send(data, socket.MSG_DONTWAIT)
+        except OSError:
+            return 0
+        self.sent += count
+        return count
+
+    def end(self) -> None:
+        """End the stream, and wait until the peer has read all of it and ended its own."""
+        self.socket.shutdown(socket.SHUT_WR)
+        rest = memoryview(bytearray(16))
+        while (count := self.socket.recv_into(rest)) > 0:
+            self.received += count
+        self.both_ended = True
+
+    def close(self, *, reset: bool = False) -> None:
+        """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
+        self.finish()
+        if reset:
+            with suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self.socket.close()
+
+
 def add(*counts: Counts) -> Counts:
     """The sums."""
     a, b, c, d = (sum(column) for column in zip(NOTHING, *counts, strict=True))

@@ -19,7 +19,8 @@ STOPS = ("hold", "ghost", "fail", "delay", "early-success", HALF_OPEN)
 LOSES_COMPLETION = "lose-completion"
 PASSES = "pass"
 
-_EVERY_BIT = 0xFF
+EVERY_BIT = 0xFF
+"""What is changed of a byte that is corrupted."""
 
 Lose = Callable[[bool], None]
 """Resets the writer's connection, and with True the target's too."""
@@ -91,10 +92,16 @@ class Held:
             LabError: it has no such byte.
         """
         identity = self.announced.identity
-        if self.payload is None or offset >= len(self.payload):
-            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: none at offset {offset:,}")
-        self.payload[offset] ^= _EVERY_BIT
+        if offset >= identity.bytes:
+            raise LabError(f"{identity.op} {identity.write} has {identity.bytes:,} bytes: none at offset {offset:,}")
         self.changed = {"corrupt": offset}
+        if self.payload is not None:
+            self.change(self.payload)
+
+    def change(self, payload: memoryview) -> None:
+        """Change the byte that is to be another one, in its bytes as they will go."""
+        if "corrupt" in self.changed:
+            payload[self.changed["corrupt"]] ^= EVERY_BIT
 
     def tear(self, size: int) -> None:
         """Let it break off after `size` bytes.
@@ -104,7 +111,8 @@ class Held:
         """
         identity = self.announced.identity
         if size >= identity.bytes:
-            raise LabError(f"write {identity.write} has {identity.bytes:,} bytes: it cannot be torn after {size:,}")
+            whose = f"{identity.op} {identity.write}"
+            raise LabError(f"{whose} has {identity.bytes:,} bytes: it cannot be torn after {size:,}")
         self.changed = {"tear": size}
 
     @property

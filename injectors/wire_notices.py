@@ -3,8 +3,10 @@
 A notification is a connection of its own: the sender connects, says it, and waits for the answer of the target's
 handshake thread. While one is held its sender waits, as it would for lost segments; its API says success all the
 same, as that is of the transfer. One that is dropped ends by a reset of the sender's connection, and the API says
-success then too. No Mooncake sends one twice to one address, and nothing but TCP's own order would be broken by a
-torn or a changed one: none of that is offered. Two notifications are two connections, and may go in any order.
+success then too; so it does of one that is torn, whose target gets the first bytes of its JSON and then the end of
+the stream. What becomes of one with a byte changed depends on the byte: the target hangs up on some, takes some that
+are no message any more, and takes some as any other. No Mooncake sends one twice to one address, so that is not
+offered. Two notifications are two connections, and may go in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 import msgspec
 
 from injectors import entry, tally
-from injectors.tally import Tally
+from injectors.tally import End
+from injectors.wire_held import EVERY_BIT
 from racelab import delays
 from racelab.errors import LabError
 from racelab.evidence.recorder import Recorder
@@ -29,7 +32,7 @@ from racelab.transport.rules import Rules
 from racelab.transport.tcp_layout import NOTIFY, notification, pack_handshake, read_handshake
 
 ACTIONS = ("hold", "pass", "delay")
-ENDS = ("release", "drop", "order")
+ENDS = ("release", "drop", "corrupt", "tear", "order")
 CONNECT_BOUND_S = 10.0
 
 
@@ -37,34 +40,73 @@ class Notice:
     """One notification on its way: the sender's connection, and the target's once there is one."""
 
     def __init__(self, sender: socket.socket, body: bytes) -> None:
-        self.whole = pack_handshake(NOTIFY, body)
+        self.body = body
         self.message = _message(body)
         self.hold = ""
+        self.changed: dict[str, int] = {}
         self.delay_ms: float | None = None
         self.since_ns = 0
         self.lost = False
         self.told = threading.Event()
-        self._sender = sender
-        self._ends = [Tally(sender)]
-        self._ends[0].received += len(self.whole)
+        self._sender = End(sender)
+        self._sender.received += len(pack_handshake(NOTIFY, body))
+        self._ends = [self._sender]
 
-    def deliver(self, address: entry.Address) -> socket.socket:
-        """Say it to the target; the connection on which that will answer."""
-        target = socket.create_connection(address, timeout=CONNECT_BOUND_S)
-        self._ends.append(Tally(target, acked=True))
-        target.sendall(self.whole)
-        self._ends[1].sent += len(self.whole)
-        target.settimeout(None)
+    def corrupt(self, offset: int) -> None:
+        """Let it go on with another byte at `offset` of its JSON.
+
+        Raises:
+            LabError: it has no such byte.
+        """
+        if offset >= len(self.body):
+            raise LabError(f"notification {self.id} has {len(self.body):,} bytes: none at offset {offset:,}")
+        self.body = self.body[:offset] + bytes([self.body[offset] ^ EVERY_BIT]) + self.body[offset + 1 :]
+        self.changed = {"corrupt": offset}
+
+    def tear(self, size: int) -> None:
+        """Let it break off after `size` bytes of its JSON.
+
+        Raises:
+            LabError: nothing would be lost of it.
+        """
+        if size >= len(self.body):
+            raise LabError(f"notification {self.id} has {len(self.body):,} bytes: it cannot be torn after {size:,}")
+        self.changed = {"tear": size}
+
+    @property
+    def id(self) -> str:
+        """Its name in the history."""
+        assert self.message is not None
+        return self.message.id
+
+    @property
+    def garbled(self) -> bool:
+        """Whether what its text says is not that message any more."""
+        return _message(self.body) != self.message
+
+    def deliver(self, address: entry.Address) -> End:
+        """Say it to the target, as far as it is to come; the connection on which that will answer."""
+        target = End(socket.create_connection(address, timeout=CONNECT_BOUND_S), acked=True)
+        self._ends.append(target)
+        whole = pack_handshake(NOTIFY, self.body)
+        target.send(whole[: len(whole) - len(self.body) + self.changed.get("tear", len(self.body))])
+        target.socket.settimeout(None)
         return target
 
-    def answer(self, target: socket.socket) -> None:
-        """Pass the target's answer on to the sender."""
-        answer = read_handshake(target)
-        if answer is not None:
-            whole = pack_handshake(*answer)
-            self._ends[1].received += len(whole)
-            self._ends[0].sent += len(whole)
-            self._sender.sendall(whole)
+    def take_answer(self, target: End) -> bytes | None:
+        """What the target answers, if it does."""
+        with suppress(OSError):  # it has gone meanwhile
+            answer = read_handshake(target.socket)
+            if answer is not None:
+                whole = pack_handshake(*answer)
+                target.received += len(whole)
+                return whole
+        return None
+
+    def pass_on(self, answer: bytes) -> None:
+        """Tell the sender what the target answered."""
+        with suppress(OSError):  # it has gone meanwhile
+            self._sender.send(answer)
 
     def finish(self) -> None:
         """Keep the kernel's numbers: the connections are about to be closed."""
@@ -75,7 +117,7 @@ class Notice:
         """End the sender's connection."""
         self.finish()
         with suppress(OSError):
-            self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, tally.RESET_ON_CLOSE)
+            self._sender.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, tally.RESET_ON_CLOSE)
 
     def zero(self) -> None:
         """Count from here."""
@@ -93,10 +135,8 @@ class Notice:
         data |= {"chunk": message.chunk} if message.chunk is not None else {}
         data |= {"rank": message.rank} if message.rank is not None else {}
         data |= {"stream": message.stream} if message.stream is not None else {}
-        event = recorder.record(
-            kind, message.request, message.attempt, hold=self.hold, what=message.id, type=message.type, **data
-        )
-        return event.mono_ns
+        data |= {"hold": self.hold, "what": message.id, "type": message.type, "bytes": len(self.body)}
+        return recorder.record(kind, message.request, message.attempt, **data).mono_ns
 
 
 def _message(body: bytes) -> Message | None:
@@ -161,20 +201,28 @@ class Notices:
         """Whether a hold is one of notifications."""
         return hold in self._holds
 
-    def release(self, hold: str, order: str | None = None) -> list[str]:
+    def release(
+        self, hold: str, corrupt: int | None = None, tear: int | None = None, order: str | None = None
+    ) -> list[str]:
         """Let go what is held, each once the one before is with the target. The rule ends.
 
-        With `order` "reversed" what stopped last goes first. What is delayed goes by itself, and is not hurried.
+        With `corrupt` the first goes with the byte at that offset of its JSON changed, with `tear` it breaks off after
+        so many bytes of that. With `order` "reversed" what stopped last goes first. What is delayed goes by itself, and
+        is not hurried.
         """
         with self._urgently(), self._lock:
             found = self._close(hold)
             if found.going or found.delays is not None or not found.queue:
                 return []
+            if corrupt is not None:
+                found.queue[0].corrupt(corrupt)
+            if tear is not None:
+                found.queue[0].tear(tear)
             if order == "reversed":
                 found.queue.reverse()
             found.going = True
             self._let_go(found.queue[0])
-            return [_id(notice) for notice in found.queue]
+            return [notice.id for notice in found.queue]
 
     def drop(self, hold: str) -> list[str]:
         """Lose what is held, by a reset of its sender's connection. The rule ends."""
@@ -188,10 +236,10 @@ class Notices:
                 notice.record(self._recorder, "dropped")
                 notice.lost = True
                 notice.told.set()
-            return [_id(notice) for notice in lost]
+            return [notice.id for notice in lost]
 
     def _let_go(self, notice: Notice) -> None:
-        notice.record(self._recorder, "released")
+        notice.record(self._recorder, "released", **notice.changed)
         notice.told.set()
 
     def _close(self, hold: str) -> _Hold:
@@ -206,7 +254,7 @@ class Notices:
             for notice in self._live:
                 notice.zero()
             self._holds = {name: hold for name, hold in self._holds.items() if hold.queue}
-            held = [_id(notice) for hold in self._holds.values() for notice in hold.queue]
+            held = [notice.id for hold in self._holds.values() for notice in hold.queue]
             return held, self._rules.forget()
 
     def counts(self) -> dict[str, int]:
@@ -275,12 +323,36 @@ class Notices:
                 self._settle(notice, "dropped", why=f"the target is gone: {entry.reason(error)}")
             notice.reset()
             return
-        with target:
-            if stopped:
+        with target.socket:
+            if "tear" in notice.changed:
+                self._break_off(notice, target)
+                return
+            if stopped and not notice.changed:
                 self._settle(notice, "delivered")
-            with suppress(OSError):  # either side has gone meanwhile
-                notice.answer(target)
+            answer = notice.take_answer(target)
+            if notice.changed:
+                self._settle_changed(notice, answered=answer is not None)
+            if answer is not None:
+                notice.pass_on(answer)
             notice.finish()
+
+    def _break_off(self, notice: Notice, target: End) -> None:
+        """End the stream of one that is torn: the target hangs up once it has read so far, and its sender is reset."""
+        try:
+            target.end()
+        except OSError as error:
+            self._settle(notice, "dropped", why=f"the target is gone: {entry.reason(error)}")
+        else:
+            self._settle(notice, "dropped", **notice.changed)
+        notice.reset()
+
+    def _settle_changed(self, notice: Notice, *, answered: bool) -> None:
+        """What became of one with a byte changed is known once the target has answered it, or has hung up: what it
+        took and is no message any more is lost too."""
+        if answered and not notice.garbled:
+            self._settle(notice, "delivered")
+        else:
+            self._settle(notice, "dropped", answered=answered, **notice.changed)
 
     def _settle(self, notice: Notice, kind: str, **data: Any) -> None:
         """One that was held is with the target, or lost: let the next one of its hold go."""
@@ -290,8 +362,3 @@ class Notices:
             notice.record(self._recorder, kind, **data)
             if hold.queue and hold.going:
                 self._let_go(hold.queue[0])
-
-
-def _id(notice: Notice) -> str:
-    assert notice.message is not None
-    return notice.message.id

@@ -9,11 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from contextlib import suppress
 from typing import Any
 
 from injectors import entry
-from injectors.tally import RESET_ON_CLOSE, Counts, Tally, add
+from injectors.tally import Counts, End, add
 from injectors.wire_book import Book
 from injectors.wire_held import Announced, Held
 from racelab.evidence.fingerprint import fingerprint
@@ -34,53 +33,6 @@ ONE_CALL_BYTES_MAX = 256 << 10
 
 _PIPE_BYTES = 1 << 20
 _SPLICE_MOVE, _SPLICE_MORE = 1, 4
-
-
-class End(Tally):
-    """One socket of a relayed connection, blocking."""
-
-    def __init__(self, connection: socket.socket, *, acked: bool = False) -> None:
-        super().__init__(connection, acked=acked)
-        self.socket = connection
-
-    def read(self, view: memoryview) -> int:
-        """Fill `view`; fewer bytes only where the stream ends, in order or by a reset."""
-        try:
-            count = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
-        except OSError:
-            return 0
-        self.received += count
-        return count
-
-    def send(self, data: memoryview | bytes, flags: int = 0) -> None:
-        """Send all of it."""
-        self.socket.sendall(data, flags)
-        self.sent += len(data)
-
-    def send_at_once(self, data: memoryview) -> int:
-        """Send what the socket takes without waiting; how much. What stops it shows at the next `send`."""
-        try:
-            count = self.socket.send(data, socket.MSG_DONTWAIT)
-        except OSError:
-            return 0
-        self.sent += count
-        return count
-
-    def end(self) -> None:
-        """End the stream, and wait until the peer has read all of it and ended its own."""
-        self.socket.shutdown(socket.SHUT_WR)
-        rest = memoryview(bytearray(STATUS.size))
-        while (count := self.socket.recv_into(rest)) > 0:
-            self.received += count
-        self.both_ended = True
-
-    def close(self, *, reset: bool = False) -> None:
-        """Keep the kernel's numbers and close; with `reset` the peer gets an RST."""
-        self.finish()
-        if reset:
-            with suppress(OSError):
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-        self.socket.close()
 
 
 class Outcome:
@@ -177,7 +129,7 @@ class Relay:
         if held is not None and not self.book.wait(held):
             return False
         if held is not None and held.torn is not None:
-            return self._tear(held, whole[: HEADER.size + held.torn])
+            return self._tear(held, whole[: HEADER.size + held.torn], self.target, self.writer)
         broken = None
         try:
             self.target.send(whole[sent:])
@@ -209,21 +161,21 @@ class Relay:
         if both_ends:
             self.target.close(reset=True)
 
-    def _tear(self, held: Held, part: memoryview) -> bool:
-        """Let the first part of a write go and end its stream there; its writer gets a reset.
+    def _tear(self, held: Held, part: memoryview, receiver: End, sender: End) -> bool:
+        """Let the first part of what was held go and end its stream there; whoever sent it gets a reset.
 
-        The target hangs up once it has read to the end, so the part is in its memory when that is
+        The receiver hangs up once it has read to the end, so the part is in its memory when that is
         recorded. A reset towards it would throw away what it has not read, and nobody could tell how much.
         """
         kind: str
         data: dict[str, Any]
         kind, data = "torn", dict(held.changed)
         try:
-            self.target.send(part)
-            self.target.end()
+            receiver.send(part)
+            receiver.end()
         except OSError as error:
-            kind, data = "unlanded", {"why": f"the target is gone: {entry.reason(error)}"}
-        self.writer.close(reset=True)
+            kind, data = "unlanded", {"why": f"the receiver is gone: {entry.reason(error)}"}
+        sender.close(reset=True)
         self.book.settle(held, kind, data)
         return False
 
@@ -294,6 +246,8 @@ class Relay:
             if held is not None and not self.book.wait(held):
                 return False
             answer = self._ask(announced, held, size)
+            if answer is not None and held is not None:
+                held.change(answer[STATUS.size :])
         else:
             answer, held = self._ask(announced, None, size), None
             if answer is not None:
@@ -303,6 +257,8 @@ class Relay:
                     return False
         if answer is None:
             return False
+        if held is not None and held.torn is not None:
+            return self._tear(held, answer[: STATUS.size + held.torn], self.writer, self.target)
         why = None
         try:
             self.writer.send(answer)

@@ -139,7 +139,7 @@ def _impossible_of_reads(wanted: Scenario, hold: Armed, gate: Injector) -> str |
     if hold.payload not in (None, *gate.reads):
         return f"let a read end with payload {hold.payload}"
     told = hold.action if hold.action in ("ghost", "lose-completion", "early-success", "half-open") else None
-    asked = told or next((end for end in _ends(wanted, hold) if end == "tear" or end not in gate.ends), None)
+    asked = told or next((end for end in _ends(wanted, hold) if end not in gate.ends), None)
     return f"do that to a read: {_DEEDS.get(asked, asked)}" if asked is not None else None
 
 
@@ -165,12 +165,12 @@ _DEEDS = {
     "drop": "lose what it holds (drop)",
     "reset": "reset a connection (reset)",
     "corrupt": "change a byte (corrupt)",
-    "tear": "tear a write (tear)",
+    "tear": "tear anything (tear)",
     "order": "release in another order (order)",
 }
 
 
-_READS = "a read's bytes and its completion come as one: it can be held, dropped, delayed and passed"
+_READS = "a read's bytes and its completion come as one: it can be held, torn, dropped, delayed and passed"
 
 
 def _where(gate: Injector) -> str:

@@ -9,8 +9,8 @@ of its own, `python -m MODULE --hub HOST:PORT --instance NAME ...`, connects to 
                                 step asks for them, and the gate has them
     release(hold)               end a hold: what it holds goes on, in the order in which it stopped; what it
                                 delays goes on when its time has come
-    release(hold, corrupt)      the same, with the byte at offset `corrupt` of the first held write changed
-    release(hold, tear)         the same, with all but the first `tear` bytes of the first held write lost
+    release(hold, corrupt)      the same, with the byte at offset `corrupt` of the first thing changed
+    release(hold, tear)         the same, with all but the first `tear` bytes of the first thing lost
     release(hold, order)        the same, "reversed": what stopped last goes first
     drop(hold)                  end a hold: what it holds is lost, as the transport would lose it
     reset_connections(hold)     end a hold: the connections of what it holds are reset at both ends

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from racelab import delays
-from racelab.evidence import landing_proof
+from racelab.evidence import absence, landing_proof
 from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.evidence.injection import Action, Case, Certificate
@@ -32,6 +32,9 @@ def certify(history: History) -> list[Certificate]:
 def _case(history: History, hold: Armed) -> Case:
     if hold.work is not None:
         return Queued(history, hold)
+    asked = history.header.scenario
+    if hold.message is not None and (asked.torn(hold.id) is not None or asked.corrupted(hold.id) is not None):
+        return Garbled(history, hold)
     return _CASES.get(hold.action, Case)(history, hold)
 
 
@@ -69,6 +72,39 @@ class Queued(Case):
 
     def check_transport(self) -> None:
         """No transport is concerned."""
+
+
+class Garbled(Case):
+    """The first notification broke off, or had a byte changed: lost, unless its receiver reads it all the same."""
+
+    def check_end(self, held: Event) -> None:
+        """What the gate says became of it is what its receiver saw."""
+        what = held.data["what"]
+        end, released = self.ends.get(what), self.released.get(what)
+        if what not in self._changed("tear") + self._changed("corrupt"):
+            super().check_end(held)
+            return
+        if end is None or released is None:
+            self.wrong.append(f"{what} was changed, and neither came nor was lost")
+            return
+        if absence.lost_with_its_process(self.history, end, None):
+            return
+        known = {"tear": self.tear, "corrupt": self.corrupt}
+        if end.kind == "dropped" and any(end.data.get(how) != wanted for how, wanted in known.items()):
+            self.wrong.append(f"{what} was lost otherwise than by that: {end.data.get('why', end.data)}")
+        if end.kind == "delivered" and self.tear is not None:
+            self.wrong.append(f"{what} was torn, and was delivered")
+        received = any(event.data["id"] == what for event in self.history.by_kind["received"])
+        if (end.kind == "delivered") != received:
+            self.wrong.append(f"{what} was {end.kind}, and {'was' if received else 'never'} received")
+        if end.data.get("answered") and not self.history.by_kind["unreadable"]:
+            self.missing.append(f"{what} was taken with a byte changed, and nobody found anything unreadable")
+        self.check_order(what, held, released, end)
+
+    def more(self) -> dict[str, Any]:
+        """What each became that was changed."""
+        ends = (end for what, end in self.ends.items() if what in self._changed("tear") + self._changed("corrupt"))
+        return {"became": [f"{end.data['what']}: {_became(end)}" for end in ends]}
 
 
 class HalfOpen(Case):
@@ -211,6 +247,14 @@ _CASES: dict[str, type[Case]] = {
     "duplicate": Copied,
     "lose-completion": Withheld,
 }
+
+
+def _became(end: Event) -> str:
+    if end.kind == "delivered":
+        return "received as it was sent"
+    if "tear" in end.data:
+        return f"lost after {end.data['tear']:,} of {end.data['bytes']:,} bytes"
+    return "taken, and unreadable" if end.data.get("answered") else "refused"
 
 
 def _spread(values: Sequence[float]) -> list[float]:

@@ -89,6 +89,7 @@ KINDS: dict[str, Kind] = {
     # prefill and decode: control messages
     "sent": Kind("a control message is published", ("id", "type", "to")),
     "received": Kind("a control message arrived", ("id", "type", "from")),
+    "unreadable": Kind("a notification came whose bytes are no message", ("why",)),
     "ignored": Kind("a control message had no effect", ("id", "type", "why")),
     # metadata slots
     "slot-region": Kind("memory registered with the transport: the metadata slots", ("address", "bytes", "slots")),
@@ -149,9 +150,13 @@ KINDS: dict[str, Kind] = {
         "a held message reached its subscriber's link, or the bytes of a gated read its reader's socket",
         ("hold", "what"),
     ),
-    "dropped": Kind("a held thing was lost; `reset` if its connection ended at both ends", ("hold", "what")),
+    "dropped": Kind(
+        "a held thing was lost; `reset` if its connection ended at both ends; `tear` or `corrupt` if it is a "
+        "notification that broke off, or with a byte changed was no message any more",
+        ("hold", "what"),
+    ),
     "torn": Kind(
-        "a gated write broke off: the target took its first `tear` bytes, the rest is lost",
+        "a gated write broke off, or what a gated read brings: its first `tear` bytes are there, the rest is lost",
         ("hold", "what", "address", "bytes", "tear"),
     ),
     "unlanded": Kind("a gated write could not be delivered to the target", ("hold", "what", "why")),

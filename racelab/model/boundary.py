@@ -40,7 +40,7 @@ from racelab.scenario.steps import Submit
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
-        *("abort-ignored", "retried", "batched"),
+        *("abort-ignored", "unreadable", "retried", "batched"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region"),

@@ -154,6 +154,13 @@ def _released(event: Event, data: dict[str, Any]) -> str:
     return f"lets {thing(event)} go on{changed}"
 
 
+def _dropped(event: Event, data: dict[str, Any]) -> str:
+    if data.get("tear") is not None:
+        return f"{thing(event)} broke off after {size(int(data['tear']))}, and was lost"
+    how = " with a byte changed" if data.get("corrupt") is not None else ""
+    return f"{thing(event)} was lost{how}"
+
+
 def _killed(event: Event, data: dict[str, Any]) -> str:
     known = "it had reported all that it did" if data.get("idle") else "it was at work: what it did last is not known"
     return f"{data.get('peer')} (process {data.get('pid')}) is dead; {known}"
@@ -256,8 +263,9 @@ _PHRASES: dict[str, Callable[[Event, dict[str, Any]], str]] = {
     "ledger-violation": lambda e, d: f"{d.get('transition')} of {ticket(e)} by {d.get('caller')}: {d.get('rule')}",
     "landed": lambda e, d: f"{thing(e)} landed",
     "torn": lambda e, d: f"{thing(e)} broke off: its first {size(int(d['tear']))} landed, the rest is lost",
+    "unreadable": lambda e, d: f"is told something that is no message: {d.get('why')}",
     "delivered": lambda e, d: f"{thing(e)} was delivered",
-    "dropped": lambda e, d: f"{thing(e)} was lost",
+    "dropped": _dropped,
     "unlanded": lambda e, d: f"{thing(e)} could not be delivered: {d.get('why')}",
     "passed": lambda e, d: f"lets {thing(e)} pass",
     "withheld": lambda e, d: f"{thing(e)} landed, and its writer is not told",

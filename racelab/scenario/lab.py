@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from racelab.instances import ROLES, named
-from racelab.scenario.steps import Armed, Retract, Retry, Step, Submit, WriteMatch
+from racelab.scenario.matches import NEWS
+from racelab.scenario.steps import Armed, Release, Retract, Retry, Step, Submit, WriteMatch
 
 RANKS = (1, 2, 4, 8)
 
@@ -121,6 +122,8 @@ def of_step(step: Step, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
         yield from _of_match(step, lab)
     elif isinstance(step, Retract):
         yield from _of_retraction(step.request, steps, lab)
+    elif isinstance(step, Release) and (step.corrupt is not None or step.tear is not None):
+        yield from _of_change(step.hold, steps, lab)
 
 
 def _of_retraction(name: str, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
@@ -131,6 +134,19 @@ def _of_retraction(name: str, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
         yield "with a router prefill has the request from there alone: decode cannot ask for it again"
     if any(isinstance(step, Submit) and step.request == name and step.transfer_id is not None for step in steps):
         yield f"the transfer id of {name} is its client's, and good for one transfer"
+
+
+def _of_change(hold: str, steps: Iterable[Step], lab: Lab) -> Iterator[str]:
+    """Why what a hold stops cannot go on torn, or with a byte changed."""
+    if any(isinstance(step, Armed) and step.id == hold and _by_bus(step, lab) for step in steps):
+        yield (
+            "only a held write, read or notification can be torn or have a byte changed: "
+            "a control connection that breaks off, ends its engine"
+        )
+
+
+def _by_bus(step: Armed, lab: Lab) -> bool:
+    return step.message is not None and (lab.news == "bus" or step.message.type != NEWS)
 
 
 def _of_match(step: Armed, lab: Lab) -> Iterator[str]:

@@ -172,7 +172,6 @@ _AWAIT = {"request": None, "attempt": None, "hold": None, "count": 1, "new": Fal
 
 def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:
     """What cannot be done to what is held when it goes on."""
-    of_writes = hold is None or hold.write is not None
     if hold is not None and hold.action == "half-open":
         yield f"of {hold.id} nothing can go on: its target's end is gone; drop it, and its writer hears of that"
         return
@@ -181,15 +180,9 @@ def _releasing(step: Release, hold: Armed | None) -> Iterator[str]:
         yield f"a release takes one of 'corrupt', 'tear' and 'order', and not {' and '.join(changes)}"
     if changes and hold is not None and hold.action not in ("hold", "ghost"):
         yield f"what {hold.id} stops can go on, and not with {changes[0]!r}"
-    if step.corrupt is not None:
-        if not of_writes:
-            yield "only a held write can be released with a byte changed"
-        if step.corrupt < 0:
-            yield "corrupt is an offset from the write's first byte: 0 at least"
-    if step.tear is not None:
-        if not of_writes:
-            yield "only a held write can be torn"
-        if step.tear < 1:
-            yield "tear is how many bytes arrive before the rest is lost: 1 at least"
+    if step.corrupt is not None and step.corrupt < 0:
+        yield "corrupt is an offset from the first byte: 0 at least"
+    if step.tear is not None and step.tear < 1:
+        yield "tear is how many bytes arrive before the rest is lost: 1 at least"
     if step.order is not None and hold is not None and hold.count < 2 and not hold.batches:
         yield "an order needs two held things at least"

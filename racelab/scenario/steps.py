@@ -213,10 +213,10 @@ class Duplicate(Armed, frozen=True, kw_only=True, rename="kebab", tag="duplicate
 class Release(_Step, frozen=True, kw_only=True, rename="kebab", tag="release"):
     """Everything stopped under a hold goes on, in the order in which it stopped.
 
-    With `corrupt` the byte at that offset of the first held write is another one when it goes on. No
-    link does that unnoticed, so a run with it is labelled `synthetic`. With `tear` the first held write
-    breaks off after so many bytes: its connection ends there, and the rest is lost. With `order: reversed`
-    what stopped last goes first.
+    With `corrupt` the byte at that offset of the first held write, read or notification is another one when it goes
+    on. No link does that unnoticed, so a run with it is labelled `synthetic`. With `tear` the first of them
+    breaks off after so many bytes: its connection ends there, and the rest is lost. Of a notification the bytes are
+    those of its JSON. With `order: reversed` what stopped last goes first.
     """
 
     hold: str

@@ -215,8 +215,14 @@ class Transport:
         return completion
 
     def told(self) -> list[Message]:
-        """The notifications that have come since the last call."""
-        return received(self._engine)
+        """The notifications that have come since the last call; of one that is no message that is recorded."""
+        messages: list[Message] = []
+        for each in received(self._engine):
+            if isinstance(each, Message):
+                messages.append(each)
+            else:
+                self._recorder.record("unreadable", why=each)
+        return messages
 
     @property
     def outstanding(self) -> int:

@@ -15,6 +15,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
 
+import msgspec
+
 from racelab.errors import LabError
 from racelab.transport.messages import Message, decode, encode
 
@@ -120,6 +122,14 @@ class Notices:
         return found
 
 
-def received(engine: Any) -> list[Message]:
-    """The notifications that an engine has been sent since the last call."""
-    return [decode(notify.msg.encode()) for notify in engine.get_notifies()]
+def received(engine: Any) -> list[Message | str]:
+    """The notifications that an engine has been sent since the last call; of one that is no message, why not."""
+    return [_read(notify) for notify in engine.get_notifies()]
+
+
+def _read(notify: Any) -> Message | str:
+    """Mooncake takes any bytes as a text, and Python has them only if they are UTF-8."""
+    try:
+        return decode(notify.msg.encode())
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        return str(error)

@@ -225,6 +225,43 @@ CASES = {
         {"n": "reorder", "p": "pass", "d": "delay", "w": "release", "m": "release"},
         news="notify",
     ),
+    "a torn notification": Case(
+        """
+- hold: {id: t, notify: {request: r1}, count: 2}
+- submit: r1
+- await: {event: held, hold: t}
+- release: {hold: t, tear: 40}
+- submit: r2
+- await: {event: finished, request: r2}
+- advance: 10000
+- await: {event: timed-out, request: r1}
+""",
+        {"t": "tear"},
+        news="notify",
+    ),
+    "notifications with a byte changed": Case(
+        """
+- hold: {id: c, notify: {request: r1}}
+- submit: r1
+- await: {event: held, hold: c}
+- release: {hold: c, corrupt: 45}
+- hold: {id: s, notify: {request: r2}}
+- submit: r2
+- await: {event: held, hold: s}
+- release: {hold: s, corrupt: 0}
+- hold: {id: k, notify: {request: r3}}
+- submit: r3
+- await: {event: held, hold: k}
+- release: {hold: k, corrupt: 10}
+- await: {event: finished, request: r3}
+- advance: 10000
+- await: {event: timed-out, request: r1}
+- await: {event: timed-out, request: r2}
+""",
+        {"c": "corrupt", "s": "corrupt", "k": "corrupt"},
+        label="synthetic: hold c changes a byte",
+        news="notify",
+    ),
     "reads": Case(
         """
 - pass: {id: p, read: {request: r1}, count: 4}
@@ -258,6 +295,25 @@ CASES = {
         transfer="pull",
         explained=False,
     ),
+    "reads that break off": Case(
+        """
+- hold: {id: t, read: {request: r1, layer: 0}, count: 2}
+- submit: r1
+- await: {event: held, hold: t}
+- release: {hold: t, tear: 40000}
+- await: {event: failed, request: r1}
+- hold: {id: q, read: {request: r2, layer: 1}, payload: at-release}
+- submit: r2
+- await: {event: held, hold: q}
+- release: {hold: q, tear: 4096}
+- await: {event: failed, request: r2}
+- submit: r3
+- await: {event: finished, request: r3}
+""",
+        {"t": "tear", "q": "tear"},
+        transfer="pull",
+        explained=False,
+    ),
     "a part of each page": Case(
         """
 - hold: {id: h, write: {request: r1, bytes: [40000, 40001]}, count: 2}
@@ -288,6 +344,36 @@ def test_an_action_is_certified_and_the_ledger_bears_it(bench: Workbench, name: 
     if case.explained:
         refused = Replay(played.history).run()
         assert refused is None, refused
+
+
+BATCHES = {
+    "tear": ("", "release: {hold: b, tear: 24576}"),
+    "corrupt": ("", "release: {hold: b, corrupt: 5000}"),
+    "reset": ("", "reset: b"),
+    "drop": ("", "drop: b"),
+    "fail": (", action: fail", ""),
+    "half-open": (", action: half-open", "drop: b"),
+    "ghost": (", action: ghost, mechanism: reset-behind-the-bytes", "release: b"),
+}
+"""How a hold of a batch is asked for, and how it ends."""
+
+
+@pytest.mark.parametrize("action", BATCHES)
+def test_a_whole_batch_is_held_and_ends_in_each_way(bench: Workbench, action: str) -> None:
+    """Both layers of one chunk stop, and no write of the other chunk; what is certified is the batch."""
+    more, end = BATCHES[action]
+    steps = f"- hold: {{id: b, batch: {{request: r1, chunk: 0}}{more}}}\n- submit: r1\n"
+    steps += "- await: {event: held, hold: b}\n" + (f"- {end}\n" if end else "")
+    steps += "- submit: r2\n- await: {event: finished, request: r2}\n"
+    played = bench.play(Order(Case(steps, {}).scenario, "ledger"))
+    assert played.failure is None
+    verdict = played.verdict
+    (certificate,) = verdict.injections
+    certified = {"fail": "drop", "ghost": "release"}.get(action, action)
+    assert (certificate.action, certificate.state) == (certified, "confirmed"), certificate.why
+    assert (len(certificate.achieved["held"]), len(certificate.achieved["batches"])) == (2, 1)
+    violated = {spec for spec, how in verdict.specs.items() if how != "held"}
+    assert violated == ({"integrity"} if action == "corrupt" else set()), verdict.why
 
 
 def test_the_certificates_follow_from_the_file(bench: Workbench, tmp_path: Path) -> None:
@@ -367,6 +453,7 @@ def less_of_a_batch(found: history.History, kind: str) -> None:
         ("a completion that comes after the time-out", without, "told", "was never told"),
         ("a completion that comes after the time-out", without, "landed", "before it had landed"),
         ("reorder", forward, "released", "and went on as"),
+        ("a torn notification", without, "dropped", "neither came nor was lost"),
         ("whole batches", less_of_a_batch, "held", "1 of its 2 writes were held"),
     ],
 )

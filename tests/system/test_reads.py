@@ -88,3 +88,39 @@ def test_a_dropped_read_fails_at_its_reader_and_changes_nothing(rig: Rig) -> Non
 def test_only_reads_can_be_held_before_they_are_answered(rig: Rig) -> None:
     with pytest.raises(LabError, match="payload 'at-release'"):
         rig.do("arm", hold="h", match={"request": "r1"}, count=1, payload="at-release")
+
+
+@pytest.mark.parametrize("payload", ["at-hold", "at-release"])
+def test_a_torn_read_brings_its_first_bytes_and_fails_at_its_reader(rig: Rig, payload: str) -> None:
+    rig.do("arm", hold="h", match={"op": "read"}, count=1, payload=payload)
+    handles = rig.read(1)
+    rig.await_events("held", 1)
+    assert rig.do("release", hold="h", tear=24_576) == ["d1"]
+    (torn,) = rig.await_events("torn", 1)
+    assert (torn.data["op"], torn.data["tear"], torn.data["bytes"]) == ("read", 24_576, PAGE)
+    assert rig.finish(handles) == {-1}
+    assert [rig.writer("peek", start=PAGE + at, size=8192)[0] for at in range(0, PAGE, 8192)] == [0xB2] * 3 + [0xA1] * 5
+    assert rig.finish(rig.read(2, write="next")) == {1}
+    assert_counts_agree(rig)
+
+
+def test_a_read_cannot_be_torn_behind_its_end(rig: Rig) -> None:
+    rig.do("arm", hold="h", match={"op": "read"}, count=1)
+    handles = rig.read(3)
+    rig.await_events("held", 1)
+    with pytest.raises(LabError, match=r"read d3 has 65,536 bytes: it cannot be torn after 65,536"):
+        rig.do("release", hold="h", tear=PAGE)
+    rig.do("release", hold="h")
+    assert rig.finish(handles) == {1}
+
+
+@pytest.mark.parametrize("payload", ["at-hold", "at-release"])
+def test_a_read_with_a_byte_changed_succeeds_at_its_reader(rig: Rig, payload: str) -> None:
+    rig.do("arm", hold="h", match={"op": "read"}, count=1, payload=payload)
+    handles = rig.read(0)
+    rig.await_events("held", 1)
+    rig.do("release", hold="h", corrupt=5000)
+    assert rig.finish(handles) == {1}
+    assert rig.writer("peek", start=5000, size=1) == [0xB2 ^ 0xFF]
+    assert [rig.writer("peek", start=at, size=size) for at, size in ((0, 5000), (5001, PAGE - 5001))] == [[0xB2]] * 2
+    assert_counts_agree(rig)

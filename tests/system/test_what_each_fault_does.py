@@ -19,6 +19,7 @@ import yaml
 from wire_rig import MEMORY, PAGE, Rig
 
 from injectors.process import Instance
+from racelab.errors import LabError
 from racelab.gates import INSTANCE_VARIABLE
 from racelab.lab.environment import environment
 from racelab.transport import ports
@@ -247,6 +248,21 @@ def torn() -> dict[str, Any]:
 
 
 @row
+def torn_read() -> dict[str, Any]:
+    with rig() as own:
+        own.hub.call("target", "fill", start=0, size=MEMORY, value=0xB2)
+        own.do("arm", hold="h", match={"op": "read"}, count=1)
+        handles = own.read(0)
+        own.await_events("held", 1)
+        own.do("release", hold="h", tear=24_576)
+        own.await_events("torn", 1)
+        (code,) = own.finish(handles)
+        count = sum(own.writer("peek", start=at, size=4096) == [0xB2] for at in range(0, PAGE, 4096))
+        (following,) = own.finish(own.read(1))
+        return {"code": code, "bytes-read": count * 4096, "next-read": following}
+
+
+@row
 def writer_killed() -> dict[str, Any]:
     with rig() as own:
         hold(own)
@@ -386,6 +402,56 @@ def notification_dropped() -> dict[str, Any]:
         code = own.writer("write_and_notify", segment=deaf.segment, source=0, address=own.base, size=PAGE)
         told = own.hub.call("target", "notified")
         return {"code": code, "landed": own.peek(0) == [0xA1], "notified": told}
+
+
+def held_notification(own: Rig) -> str:
+    """One has stopped under the hold `n`; its text, which comes after `NAMED` in its JSON."""
+    text = encode(Message(id="m", type="written", sender="w", to="t", request="r1", attempt=1, seq=1, hlc=1)).decode()
+    own.events.clear()
+    own.do("arm", hold="n", match={"type": "written"}, count=1)
+    own.writer("notify", segment=own.gate["segment"], texts=[text])
+    own.await_events("held", 1)
+    return text
+
+
+NAMED = b'{"name":"written","notify_msg":"'
+
+
+@row
+def notification_torn() -> dict[str, Any]:
+    with rig() as own:
+        held_notification(own)
+        own.do("release", hold="n", tear=40)
+        own.await_events("dropped", 1)
+        (code,) = own.writer("told", count=1)
+        told = own.hub.call("target", "notified")
+        text = held_notification(own)
+        own.do("release", hold="n")
+        return {"code": code, "notified": told, "next-notified": own.hub.call("target", "heard", count=1).count(text)}
+
+
+@row
+def notification_with_a_byte_changed() -> dict[str, Any]:
+    places = {"mark": 1, "key": NAMED.index(b"msg"), "text": len(NAMED) + 3, "name": NAMED.index(b"written")}
+    codes: set[int] = set()
+    became = {}
+    with rig() as own:
+        for place, offset in places.items():
+            text = held_notification(own)
+            own.do("release", hold="n", corrupt=offset)
+            codes |= set(own.writer("told", count=1))
+            became[place] = _heard(own, text)
+    (code,) = codes
+    return {"codes": code, **became}
+
+
+def _heard(own: Rig, text: str) -> str:
+    """What the target has of a notification once its sender has been told."""
+    try:
+        heard = own.hub.call("target", "heard", count=1, within_s=0.5)
+    except LabError as error:
+        return "taken and not to be read" if "UnicodeDecodeError" in str(error) else str(error)
+    return {(): "not taken", ("",): "taken as an empty text", (text,): "taken as it was"}[tuple(heard)]
 
 
 @row

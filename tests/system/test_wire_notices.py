@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from wire_rig import Rig, boot, fresh
 
 from racelab.errors import LabError
 from racelab.transport.messages import Message, encode
+
+HEADER_BYTES = 9
+"""What comes before the JSON: its length and its type."""
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,11 @@ def notify(rig: Rig, *requests: str) -> dict[str, str]:
     }  # fmt: skip
     rig.writer("notify", segment=rig.gate["segment"], texts=list(texts.values()))
     return texts
+
+
+def as_sent(text: str) -> bytes:
+    """The JSON in which Mooncake sends this text."""
+    return msgspec.json.encode({"name": "written", "notify_msg": text})
 
 
 def counts(rig: Rig) -> dict[str, int]:
@@ -105,6 +114,51 @@ def test_a_delayed_one_goes_by_itself_and_a_passed_one_is_counted(rig: Rig) -> N
     rig.do("release", hold="d")
     rig.do("release", hold="p")
     assert rig.writer("told", count=2) == [0, 0]
+
+
+def test_a_torn_one_ends_within_and_its_sender_sees_a_success(rig: Rig) -> None:
+    rig.do("arm", hold="n", match={"type": "written"}, count=1)
+    notify(rig, "r1")
+    (held,) = rig.await_events("held", 1)
+    with pytest.raises(LabError, match="it cannot be torn after"):
+        rig.do("release", hold="n", tear=held.data["bytes"])
+    before = counts(rig)["notified_out"]
+    assert rig.do("release", hold="n", tear=40) == ["m-r1"]
+    (lost,) = rig.await_events("dropped", 1)
+    assert (lost.data["tear"], lost.data["bytes"]) == (40, held.data["bytes"])
+    assert rig.writer("told", count=1) == [0]
+    assert rig.hub.call("target", "notified") == 0
+    assert counts(rig)["notified_out"] - before == HEADER_BYTES + 40
+    assert rig.do("reset", incarnation=2) == {"held": [], "armed": 0}
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "answered", "heard"),
+    [
+        (b'"notify_msg"', "dropped", False, "nothing"),  # its quotation mark: no JSON
+        (b"notify_msg", "dropped", True, "empty"),
+        (b"m-r1", "dropped", True, "no UTF-8"),
+        (b'written","notify_msg', "delivered", None, "message"),  # the name of a notification is nobody's business
+    ],
+)
+def test_what_becomes_of_one_with_a_byte_changed(
+    rig: Rig, where: bytes, kind: str, answered: bool | None, heard: str
+) -> None:
+    rig.do("arm", hold="n", match={"type": "written"}, count=1)
+    (text,) = notify(rig, "r1").values()
+    rig.await_events("held", 1)
+    rig.do("release", hold="n", corrupt=as_sent(text).index(where))
+    (end,) = rig.await_events(kind, 1)
+    assert end.data.get("answered") is answered
+    assert rig.writer("told", count=1) == [0]
+    seen = {"message": [text], "empty": [""], "nothing": []}
+    if heard in seen:
+        assert rig.hub.call("target", "heard", count=len(seen[heard]), within_s=1.0) == seen[heard]
+        assert rig.hub.call("target", "notified") == 0
+    else:
+        with pytest.raises(LabError, match="UnicodeDecodeError"):
+            rig.hub.call("target", "heard", count=1)
+    counts(rig)
 
 
 def test_what_nobody_sends_is_refused(rig: Rig) -> None:

@@ -146,7 +146,7 @@ steps:
             "  - submit: r1",
             "  - hold: {id: m, message: {type: written}}\n  - release: {hold: m, corrupt: 1}",
             8,
-            "only a held write can be",
+            "only a held write, read or notification can be torn or have a byte changed",
         ),
         ("about: One", "lab: {page-tokens: 16, chunk-tokens: 24}\nabout: One", 2, "multiple of page-tokens"),
         ("about: One", "spec: safety\nabout: One", 2, "safety"),
