@@ -55,6 +55,11 @@ class Asked:
             system.guards(policy)
         return system, policies
 
+    def read(self, here: Here) -> list[tuple[Path, Scenario]]:
+        """The scenarios with their files: those named, held against what is `here`, or all that ship and name a
+        guard (those that do not may need another cluster)."""
+        return list(_read(self.scenarios, here)) or [(path, each) for path, each in _read(_ships()) if each.guard]
+
     def again(self, order: Order, path: Path, given: str, control: str | None = None) -> Order:
         """The order, with the command that plays it again, and often; `given` is its policy as it was asked for."""
         about = running.Asked(
@@ -76,7 +81,7 @@ def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Fill a matrix on one warm lab, keep it as JSON and as a page; the JSON object and the exit code."""
     system, policies = asked.system()
     here = Here(system, cluster.load(asked.cluster))
-    files = [(path, each) for path, each in _read(asked.scenarios or _ships(), here) if asked.scenarios or each.guard]
+    files = asked.read(here)
     wanted: list[Order] = []
     beside: list[tuple[str, Order]] = []
     for path, each in files:
@@ -158,7 +163,7 @@ def _ships() -> list[Path]:
     return sorted(shipped("scenarios").glob("*.yaml"))
 
 
-def _read(paths: list[Path], here: Here) -> Iterator[tuple[Path, Scenario]]:
+def _read(paths: list[Path], here: Here | None = None) -> Iterator[tuple[Path, Scenario]]:
     for path in paths:
         yield path, scenario.build(documents.read(path), here)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from racelab import scenario
+from racelab.campaign.command import Asked
 from racelab.campaign.controls import CONTROLS, control
 from racelab.campaign.matrix import Cell, as_control, conclude, orders
+from racelab.lab import cluster
 from racelab.report.grid import page, spoilt_controls, table, unexpected
 from racelab.scenario import Request, Scenario
 from racelab.scenario.steps import Hold, Pass, Release, Submit
 from racelab.shipped import shipped
+from racelab.surroundings import Here
 
 HELD = dict.fromkeys(("isolation", "integrity", "finality", "conservation"), "held")
 
@@ -151,3 +155,10 @@ def test_a_control_lets_the_news_of_streams_go_one_by_one_and_what_comes_first_b
     late = scenario.load(shipped("scenarios", "retracted-under-the-same-name.yaml"))
     freed = [step.hold for step in control(late, CONTROLS[2]).steps if isinstance(step, Release)]
     assert freed == ["w2", "n1"]
+
+
+def test_without_a_name_all_that_ship_and_name_a_guard_are_played(tmp_path: Path) -> None:
+    asked = Asked([], [], "reference", "local", 1, 0, tmp_path)
+    read = asked.read(Here(asked.system()[0], cluster.load(asked.cluster)))
+    assert len(read) > 30
+    assert all(each.guard for _, each in read)
