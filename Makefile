@@ -33,7 +33,7 @@ soak-serving: $(VENV)/.run   ## 10,027 requests of mixed serving (shared prefixe
 	$(BIN)/racelab run scenarios/clean-serving.yaml --runs 1000
 
 soak-matrix: $(VENV)/.run    ## every scenario under every policy and without each guard, as each scenario says
-	$(BIN)/racelab matrix
+	$(BIN)/racelab matrix --labs 2
 
 soak-model: $(VENV)/.dev     ## the counterexample of every guard of the model, on real processes, and with the guard back
 	RACELAB_SOAK=1 $(BIN)/python -m pytest tests/system/test_pd_ledger.py

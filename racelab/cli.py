@@ -114,6 +114,7 @@ def run(
         "Play scenarios under every policy, and with each guard taken away. Each cell is kept as soon as it is played: "
         "if this is interrupted, the same command goes on from there, unless what it plays or racelab has changed.",
         "racelab matrix",
+        "racelab matrix --labs 2",
         "racelab matrix scenarios/late-write-after-timeout.yaml --runs 10 --json",
         "racelab matrix --dilemma",
     )
@@ -130,6 +131,7 @@ def matrix(
     target: Annotated[str, typer.Option(help="The system under test.")] = "reference",
     cluster: ClusterName = "local",
     runs: Annotated[int, typer.Option(min=1, help="How often each cell; all must agree.")] = 1,
+    labs: Labs = 1,
     seed: Annotated[int, typer.Option(help="Seeds the prompts.")] = 0,
     results: Results = Path("results"),
     json: Json = False,
@@ -137,7 +139,7 @@ def matrix(
     """Play scenarios against policies."""
     from racelab.campaign.command import Asked, run_dilemma, run_matrix
 
-    asked = Asked(scenario or [], policy or [], target, cluster, runs, seed, results)
+    asked = Asked(scenario or [], policy or [], target, cluster, runs, seed, results, labs)
     answer, code = (run_dilemma if dilemma else run_matrix)(asked, quiet=json)
     if json:
         _print_json(answer)

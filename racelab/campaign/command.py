@@ -17,7 +17,7 @@ from racelab.campaign import dilemma
 from racelab.campaign.budget import budget
 from racelab.campaign.controls import CONTROLS
 from racelab.campaign.kept import going_on, resting_on
-from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders, play
+from racelab.campaign.matrix import GUARDED, Cell, Matrix, controls, fill, orders, playing
 from racelab.errors import UsageError
 from racelab.lab import cluster
 from racelab.report.dilemma import figure
@@ -25,6 +25,7 @@ from racelab.report.grid import page, spoilt_controls, table, unexpected
 from racelab.results import RunFolder, new_folder
 from racelab.scenario import Scenario
 from racelab.shipped import shipped
+from racelab.side_by_side import labs_beside
 from racelab.surroundings import Here
 from racelab.targets import target
 from racelab.targets.own_policies import with_own
@@ -45,6 +46,7 @@ class Asked:
     runs: int
     seed: int
     results: Path
+    labs: int = 1
 
     def system(self) -> tuple[Target, dict[str, str]]:
         """The target, with policies of the user's own, and the policies to play, each of which it has: by name, as it
@@ -93,8 +95,11 @@ def run_matrix(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     with going_on(asked.results, [*wanted, *(order for _, order in beside)], of) as kept:
         if kept and not quiet:
             Console(stderr=True).print(f"goes on with {len(kept)} cells of {kept.folder.path}", soft_wrap=True)
-        with _progress(asked, kept.folder, len(wanted) + len(beside)) as (bench, note):
-            matrix = fill(kept.playing(lambda order: play(bench, order, asked.runs)), wanted, note, beside)
+        with (
+            labs_beside(asked.labs - 1, cluster.load(asked.cluster), system, kept.folder.logs) as labs,
+            _progress(asked, kept.folder, len(wanted) + len(beside)) as (bench, note),
+        ):
+            matrix = fill(kept.playing(playing(bench, labs, asked.runs)), wanted, note, beside)
         kept.folder.text("matrix.html", page(matrix, "Scenarios against policies"))
         answer = _kept(kept.folder, to_json(matrix))
     if not quiet:
@@ -106,8 +111,10 @@ def run_dilemma(asked: Asked, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Play one scenario under every policy, keep the table and its picture; the JSON object and the exit code.
 
     Raises:
-        UsageError: more than one scenario.
+        UsageError: more than one scenario, or lab.
     """
+    if asked.labs > 1:
+        raise UsageError("a dilemma is played on one lab", next="leave --labs out")
     if len(asked.scenarios) > 1:
         raise UsageError("a dilemma is of one counterexample", next="name one scenario, or none for the one that ships")
     system, policies = asked.system()

@@ -7,7 +7,7 @@ and where, and racelab itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
@@ -17,7 +17,7 @@ import msgspec
 
 from racelab import scenario
 from racelab.assembly import Order
-from racelab.campaign.matrix import Cell
+from racelab.campaign.matrix import Cell, Play
 from racelab.results import RUNS, RunFolder, new_folder
 
 NAME = "matrix"
@@ -46,15 +46,18 @@ class Kept:
     def __len__(self) -> int:
         return len(self._known)
 
-    def playing(self, play: Callable[[Order], Cell]) -> Callable[[Order], Cell]:
+    def playing(self, play: Play) -> Play:
         """The same, but what is known is not played again, and what is played is known from then on."""
 
-        def played(order: Order) -> Cell:
-            of = self._of(order)
-            if of not in self._known:
-                self._known[of] = play(order)
-                self.folder.line(CELLS, _Line(of, self._known[of]))
-            return self._known[of]
+        def played(orders: Sequence[Order]) -> Iterator[tuple[int, Cell]]:
+            names = [self._of(order) for order in orders]
+            unknown = [place for place, of in enumerate(names) if of not in self._known]
+            yield from ((place, self._known[of]) for place, of in enumerate(names) if of in self._known)
+            for at, cell in play([orders[place] for place in unknown]):
+                place = unknown[at]
+                self._known[names[place]] = cell
+                self.folder.line(CELLS, _Line(names[place], cell))
+                yield place, cell
 
         return played
 

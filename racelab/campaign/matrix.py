@@ -6,13 +6,15 @@ that no single removal reproduces is *redundant*: some other guard stops it as w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from racelab.assembly import Order, Played, Workbench
 from racelab.campaign.controls import CONTROLS, control
 from racelab.scenario import Scenario
+from racelab.side_by_side import LabBeside, play_each
 from racelab.verdict import Verdict, worst
 
 GUARDED = "ledger"
@@ -86,27 +88,42 @@ def controls(scenarios: Iterable[Scenario], policies: Iterable[str], seed: int) 
                 yield kind, Order(control(scenario, kind), policy, seed=seed)
 
 
+Play = Callable[[Sequence[Order]], Iterable[tuple[int, Cell]]]
+"""Fills the cells of orders, and gives each with its order's place as it comes."""
+
+
 def fill(
-    play: Callable[[Order], Cell],
-    wanted: Iterable[Order],
+    play: Play,
+    wanted: Sequence[Order],
     note: Callable[[Cell], None] = lambda cell: None,
-    beside: Iterable[tuple[str, Order]] = (),
+    beside: Sequence[tuple[str, Order]] = (),
 ) -> Matrix:
     """Play every order, the controls `beside` them too, and draw the conclusions; `note` is told of each cell."""
-    cells = []
-    for order in wanted:
-        cells.append(play(order))
-        note(cells[-1])
-    controlled = []
-    for kind, order in beside:
-        controlled.append(as_control(play(order), kind))
-        note(controlled[-1])
-    return conclude(cells, controlled)
+    cells: dict[int, Cell] = {}
+    for place, cell in play(wanted):
+        cells[place] = cell
+        note(cell)
+    controlled: dict[int, Cell] = {}
+    for place, cell in play([order for _, order in beside]):
+        controlled[place] = as_control(cell, beside[place][0])
+        note(controlled[place])
+    return conclude([cells[place] for place in sorted(cells)], [controlled[place] for place in sorted(controlled)])
 
 
-def play(bench: Workbench, order: Order, runs: int) -> Cell:
-    """One cell: the first run's verdict, or the first that differs from it."""
-    return _cell(order, [bench.play(order).verdict for _ in range(runs)])
+def playing(bench: Workbench, labs: Sequence[LabBeside], runs: int) -> Play:
+    """Plays each order `runs` times, on the bench and on the labs beside it: a cell is the first run's verdict, or
+    the first that differs from it."""
+
+    def play(orders: Sequence[Order]) -> Iterator[tuple[int, Cell]]:
+        verdicts: dict[int, dict[int, Verdict]] = defaultdict(dict)
+        for number, played in play_each(bench, labs, (order for order in orders for _ in range(runs))):
+            place, run = divmod(number, runs)
+            verdicts[place][run] = played.verdict
+            if len(verdicts[place]) == runs:
+                done = verdicts.pop(place)
+                yield place, _cell(orders[place], [done[run] for run in range(runs)])
+
+    return play
 
 
 def _cell(order: Order, verdicts: list[Verdict]) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,17 @@ def played(results: Path, orders: list[Order], runs: int = 1, *, interrupted_aft
     """The policies that were played, and the end of the matrix unless it was interrupted."""
     seen: list[str] = []
 
-    def play(order: Order) -> Cell:
-        if len(seen) == interrupted_after:
-            raise KeyboardInterrupt
-        seen.append(order.policy)
-        return cell(order)
+    def play(unknown: Sequence[Order]) -> Iterator[tuple[int, Cell]]:
+        for place, order in enumerate(unknown):
+            if len(seen) == interrupted_after:
+                raise KeyboardInterrupt
+            seen.append(order.policy)
+            yield place, cell(order)
 
     with going_on(results, orders, resting_on(lambda order: [order.policy], runs)) as kept:
         playing = kept.playing(play)
         try:
-            assert [playing(order).policy for order in orders] == [order.policy for order in orders]
+            assert {place: one.policy for place, one in playing(orders)} == dict(enumerate(o.policy for o in orders))
         except KeyboardInterrupt:
             return seen
         kept.folder.text(WHOLE, "{}")
