@@ -82,7 +82,7 @@ class Watched(Decode):
         self._checking_s = 0.0
 
     def _step(self) -> None:
-        full, self._checking_s = len(self._batch.running) == REQUESTS, 0.0
+        full, self._checking_s = self.leftovers()["running"] == REQUESTS, 0.0
         started = time.thread_time()
         super()._step()
         if full:

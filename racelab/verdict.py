@@ -118,7 +118,7 @@ def _judge(history: History, checkers: Mapping[str, Checker]) -> Verdict:
     found = [finding for result in results.values() for finding in result.findings]
     tokens = answers.compared(history, history.header.scenario.requests, found)
     failure = _lab_failure(history)
-    word, why = _decide(history, results, injections, tokens, failure)
+    word, why = _decide(history, results, injections, tokens, failure, _violated_before(history, checkers, results))
     blocked = history.derived(Schedule).blocked
     return Verdict(
         verdict=word,
@@ -194,19 +194,19 @@ def _decide(
     injections: list[Certificate],
     tokens: list[dict[str, Any]],
     failure: str | None,
+    before: list[SpecResult],
 ) -> tuple[Word, str]:
     schedule = history.derived(Schedule)
+    named = history.header.scenario.spec
     if failure is not None:
         return "inconclusive", failure
     unsound = _unsound(history, schedule, injections)
     if unsound is not None:
         return "inconclusive", unsound
     if schedule.gave_up is not None:
-        data = schedule.gave_up.data
-        return "diverged", f"step {data['n']} could not go on: {data['why']}: {data['what']}"
+        return _stopped_short(schedule.gave_up, named, before)
     violated = [spec for spec, result in results.items() if result.outcome == "violated"]
     unknown = [spec for spec, result in results.items() if result.outcome == "unknown"]
-    named = history.header.scenario.spec
     if named in violated:
         return "reproduced", f"{named} is violated: {_strongest(results[named])}"
     if named in unknown:
@@ -226,6 +226,31 @@ def _decide(
     if idle is not None:
         return "inconclusive", f"everything held, and nothing was tried: hold {idle.id} met nothing ({MET_NOTHING})"
     return "not-reproduced", "the whole schedule ran and all four specifications held"
+
+
+def _stopped_short(gave_up: Event, named: str | None, before: list[SpecResult]) -> tuple[Word, str]:
+    """What a schedule amounts to that an await ended. A violation that was there by then stands by itself; that the
+    named specification held does not, so without that one's violation it has diverged, whatever else was violated."""
+    step = f"step {gave_up.data['n']} could not go on: {gave_up.data['why']}: {gave_up.data['what']}"
+    for result in before:
+        if named in (None, result.spec):
+            word: Word = "moved" if named is None else "reproduced"
+            return word, f"{result.spec} is violated: {_strongest(result)}; only then {step}"
+    also = "".join(f"; before that {result.spec} is violated: {_strongest(result)}" for result in before)
+    return "diverged", step + also
+
+
+def _violated_before(
+    history: History, checkers: Mapping[str, Checker], results: Mapping[str, SpecResult]
+) -> list[SpecResult]:
+    """Of what is violated, what the events before an await was given up show by themselves: that a request never ends,
+    or that a page never comes back, can be the doing of a conductor that went no further."""
+    gave_up = history.derived(Schedule).gave_up
+    if gave_up is None:
+        return []
+    earlier = History(history.header, (event for event in history.events if event.hlc < gave_up.hlc))
+    looks = [_ask(checkers[spec], spec, earlier) for spec, whole in results.items() if whole.outcome == "violated"]
+    return [look for look in looks if look.outcome == "violated"]
 
 
 def _strongest(result: SpecResult) -> str:

@@ -106,19 +106,53 @@ def test_lost_events_are_inconclusive() -> None:
     assert verdict.checks["events_lost"] > 0
 
 
-def gave_up(base: History) -> History:
+def gave_up(base: History, n: int = 3) -> History:
     return histories.with_extra(
         base,
-        kind("step", n=3),
+        kind("step", n=n),
         kind="gave-up",
-        data={"n": 3, "why": "starved", "what": "the system is at rest without it"},
+        data={"n": n, "why": "starved", "what": "the system is at rest without it"},
     )
+
+
+def naming(spec: str | None, base: History) -> History:
+    scenario = msgspec.structs.replace(base.header.scenario, spec=spec)
+    return History(msgspec.structs.replace(base.header, scenario=scenario), base.events)
 
 
 def test_giving_up_is_diverged() -> None:
     verdict = judged(gave_up(histories.play(histories.CLEAN)))
     assert (verdict.verdict, verdict.exit_code) == ("diverged", 3)
     assert verdict.why == "step 3 could not go on: starved: the system is at rest without it"
+
+
+def test_a_violation_before_giving_up_stands_by_itself() -> None:
+    verdict = judged(gave_up(histories.play(histories.LATE_WRITE), n=12))
+    assert verdict.verdict == "reproduced"
+    assert verdict.why.startswith("isolation is violated: ")
+    assert verdict.why.endswith("; only then step 12 could not go on: starved: the system is at rest without it")
+
+
+def test_a_violation_after_giving_up_is_diverged() -> None:
+    """What is held at that time is let go then, and lands where the schedule had not come yet."""
+    verdict = judged(gave_up(histories.play(histories.LATE_WRITE), n=9))
+    assert (verdict.verdict, verdict.specs["isolation"]) == ("diverged", "violated")
+    assert "isolation" not in verdict.why
+
+
+def test_a_request_that_never_ends_once_the_schedule_does_is_diverged() -> None:
+    unfinished = histories.without(histories.play(histories.CLEAN), kind("finished", request="r2"))
+    verdict = judged(gave_up(naming("finality", unfinished), n=4))
+    assert (verdict.verdict, verdict.specs["finality"]) == ("diverged", "violated")
+    assert "finality" not in verdict.why
+
+
+def test_another_violation_before_giving_up_is_moved_only_if_none_was_named() -> None:
+    base = gave_up(histories.play(histories.LATE_WRITE), n=12)
+    assert judged(naming(None, base)).verdict == "moved"
+    verdict = judged(naming("finality", base))
+    assert verdict.verdict == "diverged"
+    assert "; before that isolation is violated: " in verdict.why
 
 
 def test_a_death_is_a_lab_failure() -> None:
