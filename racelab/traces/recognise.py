@@ -27,6 +27,8 @@ FORMATS: dict[str, Reader] = {
 
 _TLC_TEXT = re.compile(r"^(?:TLC2 Version |State \d+: |Error: |Starting SANY)", re.MULTILINE)
 _SPIN_TEXT = re.compile(r"^(?:spin: |\s*ACT \w|\s*\d+:\tproc )", re.MULTILINE)
+_PRINTED = re.compile(r"^(.*?)(?:TLC2 Version |@!@!@STARTMSG|spin: trail ends)", re.MULTILINE)
+_GZIP = b"\x1f\x8b"
 _FIRST_KEY = re.compile(r'"([^"]*)"\s*:')
 
 
@@ -50,8 +52,21 @@ def read_text(text: str, file: str) -> list[Trace]:
         with collector.paused():
             return _reader(text, file)(text, file)
     except TraceError as error:
+        _refuse_log(text, file)
         error.next = error.next or "make the file anew and keep all of it"
         raise
+
+
+def _refuse_log(text: str, file: str) -> None:
+    """Says so if a log or a terminal put something before what the checker printed: a time, a colour."""
+    match = _PRINTED.search(text)
+    if match and match[1]:
+        raise TraceError(
+            f"what the checker printed stands behind {match[1]!r}",
+            file=file,
+            line=text.count("\n", 0, match.start()) + 1,
+            next="take away what was put before each line (a time, a colour), or keep the checker's own output",
+        ) from None
 
 
 def _text(path: str | Path) -> str:
@@ -60,6 +75,8 @@ def _text(path: str | Path) -> str:
         content = Path(path).read_bytes()
     except OSError as error:
         raise TraceError(f"cannot be read: {error.strerror}", file=path, line=1, next="check the path") from None
+    if content.startswith(_GZIP):
+        raise TraceError("is compressed with gzip", file=path, line=1, next="unpack it with `gunzip` first")
     encoding = "utf-8-sig"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"

@@ -31,21 +31,28 @@ _CREATED = re.compile(r"\d+ process(?:es)? created\s*")
 
 
 def read(text: str, file: str) -> list[Trace]:
-    """The trail in SPIN's text.
+    """The trails in SPIN's text, one after another: each ends in `N processes created`.
 
     Raises:
-        TraceError: it is cut, names no action, or follows no trail.
+        TraceError: one is cut, names no action, or follows no trail.
     """
+    traces: list[Trace] = []
     reader = _Reader(file)
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         reader.line(number, line)
-    return [reader.trace(len(lines))]
+        if reader.complete:
+            traces.append(reader.trace(number))
+            reader = _Reader(file, first_line=number + 1)
+    if reader.begun or not traces:
+        traces.append(reader.trace(len(lines)))
+    return traces
 
 
 class _Reader:
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, first_line: int = 1) -> None:
         self.file = file
+        self.first_line = first_line
         self.actions: list[tuple[int, Action]] = []
         self.variables: dict[tuple[str, int | None], Value] = {}
         self.states: list[State] = []
@@ -78,6 +85,11 @@ class _Reader:
             self.name = match[1]
         if match := _SOURCE.search(line):
             self.modules.append(match[1].replace("\\", "/").rsplit("/", 1)[-1])
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of a trail was read."""
+        return bool(self.actions or self.variables or self.ended or self.kind != "unknown")
 
     def value(self, text: str, number: int) -> Value:
         """A number, or one of SPIN's symbolic names."""
@@ -114,7 +126,7 @@ class _Reader:
         states = [*self.states, self.state()]
         if any(state.keys() != states[0].keys() for state in states):
             states = [{} for _ in states]
-        reached = [(1, None), *self.actions]
+        reached = [(self.first_line, None), *self.actions]
         steps = [Step(state, action, number) for state, (number, action) in zip(states, reached, strict=True)]
         return Trace(
             file=self.file,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,23 @@ def test_what_is_no_trace_is_refused_with_the_formats_that_are(content: bytes, w
     with pytest.raises(TraceError, match=what) as caught:
         recognise.read(tmp_path / "t")
     assert "TLC text" in (caught.value.next or "")
+
+
+@pytest.mark.parametrize("name", ["tlc-text/late.txt", "spin/short.txt"])
+@pytest.mark.parametrize("before", ["2026-12-01T10:00:00.1Z ", "[10:00:00] ", "\x1b[31m"])
+def test_a_log_with_something_before_each_line_is_named(name: str, before: str) -> None:
+    text = "".join(before + line for line in text_of(name).splitlines(keepends=True))
+    with pytest.raises(TraceError) as caught:
+        recognise.read_text(text, "ci.log")
+    assert repr(before)[1:-1] in str(caught.value)
+    assert "before each line" in (caught.value.next or "")
+
+
+def test_a_compressed_file_is_to_be_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(text_of("tlc-text/late.txt").encode()))
+    with pytest.raises(TraceError, match="gzip") as caught:
+        recognise.read(tmp_path / "t.txt.gz")
+    assert "gunzip" in (caught.value.next or "")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

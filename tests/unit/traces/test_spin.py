@@ -65,3 +65,13 @@ def test_a_file_cut_at_any_byte_is_refused_with_its_place() -> None:
         with pytest.raises(TraceError) as caught:
             recognise.read_text(text[:length], "t.txt")
         assert caught.value.line is not None
+
+
+def test_trails_one_after_another_are_read_one_by_one() -> None:
+    text = text_of("spin/short.txt")
+    (alone,) = recognise.read_text(text, "t.txt")
+    first, second = recognise.read_text(text + text + "make: done\n", "t.txt")
+    assert [step.action for step in first.steps] == [step.action for step in alone.steps]
+    assert [step.state for step in second.steps] == [step.state for step in alone.steps]
+    with pytest.raises(TraceError, match="is cut"):
+        recognise.read_text(text + text[: text.index("spin: trail ends")], "t.txt")
