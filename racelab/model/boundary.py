@@ -21,6 +21,7 @@ from racelab.evidence.events import Event
 from racelab.evidence.history import History
 from racelab.instances import ROLES
 from racelab.model.spec.state import (
+    BATCH,
     DECODE,
     FAULTS,
     GUARDS,
@@ -40,7 +41,7 @@ from racelab.scenario.steps import Submit
 ASIDE = frozenset(
     {
         *("run-started", "phase", "step", "step-done", "blocked", "halted", "gave-up", "died"),
-        *("abort-ignored", "unreadable", "retried", "batched"),
+        *("abort-ignored", "unreadable", "retried"),
         *("region", "look", "chunks", "scan", "sockets", "ledger-violation", "armed", "counted", "lost"),
         *("passed", "withheld", "told"),
         *("work-held", "work-released", "work-done", "slot-region"),
@@ -66,6 +67,7 @@ BEGINS: dict[str, str] = {
     "timed-out": "TimeOut",
     "aborted": "Abort",
     "read": "Read",
+    "batched": "Enter, if its KV was complete while another was answered",
     "finished": "Finish",
     "granted": "Post on prefill, Fill on decode",
     "completed": "Land for each write that has not landed, then Complete, or CompleteRead on decode",
@@ -93,9 +95,11 @@ PREEMPTED = frozenset({"grown", "preempted"})
 """Kinds of labs whose decode preempts."""
 
 RETRACTED = frozenset({"retracted", "requeued"})
-"""Kinds of a scheduler that takes pages back, of which it does not speak either."""
+"""Kinds of a scheduler that takes pages back: replays do not follow it."""
 
-NO_RETRACTIONS = "retraction is not modelled: a request of the specification keeps its pages until it ends"
+NO_RETRACTIONS = (
+    "retraction is not explained: what was answered is a part of the next attempt's prompt, and so of its pages"
+)
 
 
 def beyond(history: History) -> str | None:
@@ -112,10 +116,10 @@ def beyond(history: History) -> str | None:
         return "references to a placeholder are not modelled"
     if lab.preemption:
         return "preemption is not modelled: a request of the specification has all its pages from the first"
-    if lab.max_batch is not None:
-        return "batches of a size are not modelled: whoever's KV is complete is answered"
+    if lab.max_batch is not None and lab.max_batch > 1:
+        return "batches of more than one are not modelled: one request is answered, or all whose KV is complete"
     if lab.streams:
-        return "other streams are not modelled: a page of the specification holds the model's own KV alone"
+        return "other streams are not explained: their writes are posted in one batch with those of the KV"
     if lab.send == "layer-wise":
         return "layer-wise sending is not modelled: a rank of the specification reports a chunk as a whole"
     prompts = [event.data["prompt_tokens"] for event in history.by_kind["submitted"]]
@@ -276,6 +280,7 @@ def _parts_of(history: History, guards: frozenset[str]) -> set[str]:
     parts = {LATE_FILL} if lab.zero_fill else set()
     parts |= {PULL} if lab.transfer == "pull" else set()
     parts |= {ROUTER} if lab.router else set()
+    parts |= {BATCH} if lab.max_batch is not None else set()
     stopped = {(event.instance, event.data["op"]) for event in history.by_kind["work-held"]}
     if (PREFILL, "forward") in stopped:
         parts.add(LATE_FORWARD)

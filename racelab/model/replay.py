@@ -245,6 +245,12 @@ class Replay:
         name = {"timed-out": "TimeOut", "aborted": "Abort"}[event.kind]
         self._begin_own(event, f"{name}Away" if event.instance == PREFILL else name)
 
+    def _batched(self, event: Event) -> None:
+        """A request is in the batch: the specification has it there at once, if nobody else is answered or waits."""
+        attempts = self.state.attempts[self.config.place.get(event.request or "", 0)]
+        if not any(number == event.attempt and attempt.running for number, attempt in enumerate(attempts, 1)):
+            self._take(Action("Enter", (event.request, event.attempt)), event)
+
     def _attempt_ended(self, event: Event) -> None:
         if event.data["why"].startswith("aborted by the router"):
             raise Refusal("specification gap", "the specification has no word for a router that aborts at prefill")
@@ -461,6 +467,7 @@ _BEGIN = {
     "forwarded": lambda replay, event: replay._begin_own(event, "Forward"),
     "lease-expired": lambda replay, event: replay._begin_own(event, "Lapse"),
     "read": lambda replay, event: replay._begin_own(event, "Read"),
+    "batched": Replay._batched,
     "finished": lambda replay, event: replay._begin_own(event, "Finish"),
     "granted": Replay._granted,
     "completed": Replay._completed,

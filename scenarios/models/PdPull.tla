@@ -108,7 +108,10 @@ Waiting(reader) ==              \* an attempt still waits to read, or its word t
 
 Lapse(r, a) ==                  \* the lease ends
   LET job == jobs[r][a]
-      renewed == Guarded("renew-lease") /\ "lose" \notin May /\ \E reader \in job.readers : Waiting(reader)
+      Answered(reader) ==       \* it is about to learn that it may read: a lease is longer than that
+        \E m \in net : m.type = "claimed" /\ <<m.request, m.attempt>> = reader
+      renewed == "lose" \notin May /\ \E reader \in job.readers :
+                   Waiting(reader) /\ (Guarded("renew-lease") \/ Answered(reader))
   IN /\ "lease" \in May /\ job.stage = "referenced" /\ ~job.released /\ ~renewed
      /\ LetGo(job, strays)
      /\ jobs' = [jobs EXCEPT ![r][a].released = TRUE]

@@ -174,7 +174,7 @@ GUARDED = {
 act, and refuses no step of the schedule, prevents nothing."""
 
 
-UNEXPLAINED = ("bytes-before-commit", "end-frees-pages", "commit-together", "retraction-renews-attempt")
+UNEXPLAINED = ("bytes-before-commit", "commit-together", "retraction-renews-attempt")
 """Guards of systems whose histories have parts that validation does not know."""
 
 BEYOND = {"retry-takes-other-pages"}

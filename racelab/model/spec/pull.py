@@ -134,11 +134,13 @@ def receive_readers_end(draft: Draft, message: Message) -> bool:
 
 
 def lapse(draft: Draft, name: str, number: int) -> bool:
-    """The lease ends."""
+    """The lease ends. It is longer than the answer to a claim is under way, and whoever waits to read renews it."""
     config, job = draft.config, draft.job(name, number)
     if LEASE not in config.faults or job.stage != "referenced" or job.released:
         return False
-    if config.guarded(RENEW_LEASE) and LOSE not in config.faults and any(_waits(draft, *one) for one in job.readers):
+    waiting = [reader for reader in job.readers if _waits(draft, *reader)]
+    answered = any(message.type == "claimed" and message[1:3] in waiting for message in draft.net)
+    if LOSE not in config.faults and (answered or (waiting and config.guarded(RENEW_LEASE))):
         return False
     draft.report("lease-expired", PREFILL, (name, number))
     let_go(draft, name, number)

@@ -113,7 +113,7 @@ class Config:
     def reported(self) -> frozenset[str]:
         """The guards whose refusals the specification knows to the event; those of others are not looked at."""
         queued = {COMPUTE_BEFORE_POST, LOCAL_WORK_BEFORE_GRANT, REGISTER_BEFORE_SEND, CHECK_INCARNATION}
-        queued |= {EVERY_HANDLE_STOPPED, RENEW_LEASE}
+        queued |= {EVERY_HANDLE_STOPPED, RENEW_LEASE, END_FREES_PAGES}
         if LATE_FORWARD in self.parts:  # what is queued to be posted counts as posted there
             queued.add(STOP_POSTING_ON_ABORT)
         return self.guards - queued

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Lab, Callable[[Duet], None], str]] = {
     "slots and an abort": (Lab(metadata_slots=2), an_abort, "LandSlot"),
     "a router": (ROUTER, plain, "Offer"),
     "a router whose request decode never asks for": (ROUTER, a_reserve_that_is_lost, "GiveUpOffer"),
+    "a batch of one": (Lab(max_batch=1), plain, "Enter"),
     "an abort that overtakes": (Lab(), an_abort_that_overtakes_its_reserve, "Receive"),
 }
 

@@ -64,8 +64,8 @@ def test_what_is_not_modelled_is_no_fault_of_the_engine(tmp_path: Path) -> None:
     duet.history().write(tmp_path / "history.jsonl")
     refused = validate([tmp_path]).to_json()["runs"][0]["first_refused"]
     assert refused["class"] == "specification gap"
-    assert refused["why"].startswith("other streams are not modelled")
-    with pytest.raises(HistoryError, match=r"specification gap\): other streams are not modelled"):
+    assert refused["why"].startswith("other streams are not explained")
+    with pytest.raises(HistoryError, match=r"specification gap\): other streams are not explained"):
         export(tmp_path, "ndjson", tmp_path / "again.ndjson")
 
 
