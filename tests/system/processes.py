@@ -1,63 +1,75 @@
-"""What a command leaves behind: processes, ports, shared memory, temporary folders."""
+"""What a command leaves behind: processes, ports with them, shared memory, temporary folders.
+
+Other labs may run on the machine. A process is ours by a mark in its environment, which whatever it starts inherits;
+a name that came meanwhile is left over if no process that is not ours has to do with it.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
+
+from racelab.lab.environment import environment
 
 SETTLE_BOUND_S = 15.0
+MARK = "LEAVES_NOTHING"
 
 
-@dataclass(frozen=True)
-class Traces:
-    """A snapshot of what a lab could leave."""
-
-    processes: frozenset[str]
-    ports: frozenset[str]
-    memory: frozenset[str]
-    folders: frozenset[str]
-
-    def beyond(self, before: Traces) -> dict[str, list[str]]:
-        """What is here and was not before."""
-        kinds = ("processes", "ports", "memory", "folders")
-        fresh = {kind: sorted(getattr(self, kind) - getattr(before, kind)) for kind in kinds}
-        return {kind: found for kind, found in fresh.items() if found}
-
-
-def look() -> Traces:
-    """Take a snapshot of this machine."""
-    return Traces(
-        processes=frozenset(_processes()),
-        ports=frozenset(_listening()),
-        memory=frozenset(os.listdir("/dev/shm")),
-        folders=frozenset(name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("rl-", "ray"))),
-    )
-
-
-def left_since(before: Traces) -> dict[str, list[str]]:
-    """What is left of what came after `before`; polls until nothing is, up to a bound."""
+@contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """What is started in the block is gone soon after it, and so is what it made."""
+    before = _names()
+    mark = uuid4().hex
+    with environment({MARK: mark}):
+        yield
     deadline = time.monotonic() + SETTLE_BOUND_S
-    while (left := look().beyond(before)) and time.monotonic() < deadline:
+    while (left := _left(f"{MARK}={mark}".encode(), before)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    assert not left
 
 
-def _processes() -> list[str]:
-    """`pid command` of every live process that could be ours."""
-    found = []
+def _names() -> set[str]:
+    """Files of shared memory, and folders that a lab, or Ray, has for itself."""
+    folders = (name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("rl-", "ray")))
+    return {*os.listdir("/dev/shm"), *folders}
+
+
+def _left(mark: bytes, before: set[str]) -> list[str]:
+    fresh = _names() - before
+    others, left = [], []
     for folder in Path("/proc").glob("[0-9]*"):
+        if mark not in _read(folder / "environ"):
+            others.append(folder)
+        elif folder.name != str(os.getpid()):
+            left.append(f"{folder.name} {_read(folder / 'cmdline')[:120].decode(errors='replace')}")
+    return left + sorted(name for name in fresh if not any(_has(each, os.fsencode(name)) for each in others))
+
+
+def _has(folder: Path, name: bytes) -> bool:
+    """Whether a process has to do with a file: by how it was started, or because it has it open or mapped."""
+    files = (_read(folder / each) for each in ("cmdline", "environ", "maps"))
+    return any(name in each for each in files) or any(name in each for each in _opened(folder / "fd"))
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""  # it has ended
+
+
+def _opened(folder: Path) -> Iterator[bytes]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
         try:
-            command = folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            yield os.fsencode(os.readlink(folder / name))
         except OSError:
             continue
-        if any(word in command for word in ("racelab", "injectors.", "ray", "gcs_server")) and "pytest" not in command:
-            found.append(f"{folder.name} {command[:120]}")
-    return found
-
-
-def _listening() -> list[str]:
-    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return [row.split()[1] for row in rows if row.split()[3] == "0A"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import left_since, look
+from processes import leaving_nothing
 
 LATE_WRITE = "scenarios/late-write-after-timeout.yaml"
 RUN_KEYS = {
@@ -50,41 +50,40 @@ def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_a_counterexample_is_reproduced_and_prevented_and_nothing_is_left(root: Path, tmp_path: Path) -> None:
-    before = look()
-    counterexample = "scenarios/counterexamples/late-write-after-timeout.txt"
-    done = racelab(
-        root, "run", counterexample, "--policy", "eager", "--policy", "ledger", "--json", "--results", tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    eager, ledger = answer(done)["policies"]
-    assert set(eager) >= RUN_KEYS
-    assert (eager["verdict"], ledger["verdict"]) == ("reproduced", "prevented")
-    assert eager["specs"]["isolation"] == "violated"
-    assert set(ledger["specs"].values()) == {"held"}
-    assert ledger["blocked_at"]["guard"] == "drain-before-free"
-    landed = [row for row in eager["evidence"] if row["spec"] == "isolation" and row["bytes"] is not None]
-    assert any(str(row["writer"]).startswith("r1 ") and str(row["owner"]).startswith("r2 ") for row in landed)
-    for said in (eager, ledger):
-        folder = Path(said["run_dir"])
-        kept = {file.name for file in folder.iterdir()}
-        assert kept >= {
-            "scenario.yaml",
-            "env.json",
-            "history.jsonl",
-            "certificates.json",
-            "verdict.json",
-            "report.html",
-        }
-        checked = racelab(root, "check", folder, "--json")
-        assert checked.returncode == 0
-        again = answer(checked)
-        assert (again["verdict"], again["specs"], again["evidence"]) == (
-            said["verdict"],
-            said["specs"],
-            said["evidence"],
+    with leaving_nothing():
+        counterexample = "scenarios/counterexamples/late-write-after-timeout.txt"
+        done = racelab(
+            root, "run", counterexample, "--policy", "eager", "--policy", "ledger", "--json", "--results", tmp_path
         )
-    assert (folder.parent / "latest").resolve() == folder.resolve()
-    assert left_since(before) == {}
+        assert done.returncode == 0, done.stdout + done.stderr
+        eager, ledger = answer(done)["policies"]
+        assert set(eager) >= RUN_KEYS
+        assert (eager["verdict"], ledger["verdict"]) == ("reproduced", "prevented")
+        assert eager["specs"]["isolation"] == "violated"
+        assert set(ledger["specs"].values()) == {"held"}
+        assert ledger["blocked_at"]["guard"] == "drain-before-free"
+        landed = [row for row in eager["evidence"] if row["spec"] == "isolation" and row["bytes"] is not None]
+        assert any(str(row["writer"]).startswith("r1 ") and str(row["owner"]).startswith("r2 ") for row in landed)
+        for said in (eager, ledger):
+            folder = Path(said["run_dir"])
+            kept = {file.name for file in folder.iterdir()}
+            assert kept >= {
+                "scenario.yaml",
+                "env.json",
+                "history.jsonl",
+                "certificates.json",
+                "verdict.json",
+                "report.html",
+            }
+            checked = racelab(root, "check", folder, "--json")
+            assert checked.returncode == 0
+            again = answer(checked)
+            assert (again["verdict"], again["specs"], again["evidence"]) == (
+                said["verdict"],
+                said["specs"],
+                said["evidence"],
+            )
+        assert (folder.parent / "latest").resolve() == folder.resolve()
 
 
 def test_many_runs_give_counts_and_a_rate(root: Path, tmp_path: Path) -> None:
@@ -114,17 +113,27 @@ def test_a_tampered_history_is_found_out(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_mid_run_leaves_nothing(root: Path, tmp_path: Path, number: signal.Signals) -> None:
-    before = look()
-    command = [sys.executable, "-u", "-m", "racelab.cli", "run", LATE_WRITE, "--runs", "100000", "--results", tmp_path]
-    with subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        assert any("advance the clock" in line for line in process.stdout)
-        os.kill(process.pid, number)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode in (130, 143), said
-    assert left_since(before) == {}
+    with leaving_nothing():
+        command = [
+            sys.executable,
+            "-u",
+            "-m",
+            "racelab.cli",
+            "run",
+            LATE_WRITE,
+            "--runs",
+            "100000",
+            "--results",
+            tmp_path,
+        ]
+        with subprocess.Popen(
+            command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            assert any("advance the clock" in line for line in process.stdout)
+            os.kill(process.pid, number)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode in (130, 143), said
 
 
 def refused(root: Path, *arguments: str | Path, code: int = 2) -> dict[str, Any]:
@@ -189,10 +198,9 @@ def test_a_taken_gate_port_is_named(root: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         cluster = cluster_file(root, tmp_path, "broker: embedded", f"broker: embedded\ngate-ports: {{bus: {port}}}")
-        before = look()
-        error = refused(root, "run", LATE_WRITE, "--cluster", cluster, "--results", tmp_path, code=4)
-        assert str(port) in error["what"]
-        assert left_since(before) == {}
+        with leaving_nothing():
+            error = refused(root, "run", LATE_WRITE, "--cluster", cluster, "--results", tmp_path, code=4)
+            assert str(port) in error["what"]
 
 
 def test_a_missing_broker_is_named(root: Path, tmp_path: Path) -> None:

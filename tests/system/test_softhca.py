@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from processes import left_since, look
+from processes import leaving_nothing
 
 from racelab import scenario
 from racelab.abilities import check_mechanisms
@@ -311,10 +311,9 @@ def test_a_rung_that_cannot_do_it_says_why(tmp_path: Path) -> None:
 
 
 def test_the_command_leaves_nothing_behind(ready: None, root: Path, tmp_path: Path) -> None:
-    before = look()
-    command = [sys.executable, "-m", "racelab.cli", "run", "scenarios/late-write-after-timeout.yaml"]
-    command += ["--policy", "eager", "--cluster", "softhca", "--json", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"simulated":"softhca' in done.stdout
-    assert left_since(before) == {}
+    with leaving_nothing():
+        command = [sys.executable, "-m", "racelab.cli", "run", "scenarios/late-write-after-timeout.yaml"]
+        command += ["--policy", "eager", "--cluster", "softhca", "--json", "--results", str(tmp_path)]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=110)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '"simulated":"softhca' in done.stdout
