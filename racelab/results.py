@@ -146,5 +146,5 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some space" if error.errno == errno.ENOSPC else "check the folder, or give another with --results"
+        hint = "free some space" if error.errno == errno.ENOSPC else "check the folder, or give another one"
         raise LabError(f"cannot write: {error.strerror}", file=path, next=hint) from None

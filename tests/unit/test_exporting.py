@@ -8,7 +8,7 @@ from pathlib import Path
 import histories
 import pytest
 
-from racelab.errors import UsageError
+from racelab.errors import LabError, UsageError
 from racelab.exporting import export
 from racelab.shipped import shipped
 from racelab.traces import recognise
@@ -50,3 +50,12 @@ def test_a_format_that_does_not_fit(run: Path, counterexample: Path, tmp_path: P
         with pytest.raises(UsageError, match=said):
             export(source, to, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_gets_advice_that_names_no_option_of_another_command(
+    counterexample: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file, no folder")
+    with pytest.raises(LabError, match="cannot write") as caught:
+        export(counterexample, "ndjson", tmp_path / "taken" / "trace.ndjson")
+    assert "--results" not in (caught.value.next or "")
