@@ -41,13 +41,19 @@ _POLL_S = 0.05
 def free_window(host: str, transport: str) -> range:
     """Ports of `host` that nobody has.
 
+    Instances that come and go leave connections behind that linger for a minute. Where no window is free of those,
+    they are ended in one in which nothing else is.
+
     Raises:
         PortTakenError: none was found.
     """
-    for _ in range(STARTS_MAX):
-        window = any_window(transport)
-        if all(_is_free(host, port) and _is_free_for_data(port) for port in window):
-            return window
+    for ends_lingering in (False, True):
+        for _ in range(STARTS_MAX):
+            window = any_window(transport)
+            if ends_lingering:
+                _end_lingering(host, window)
+            if all(_is_free(host, port) and _is_free_for_data(port) for port in window):
+                return window
     raise PortTakenError(f"no {PORTS[transport]} free ports in a row on {host}", next="end what listens there")
 
 
@@ -132,6 +138,14 @@ def _binds(probe: socket.socket, address: tuple[str, int]) -> bool:
     return True
 
 
+def _end_lingering(host: str, window: range) -> None:
+    """End what is in TIME-WAIT at a window's ports, if all that is there is."""
+    there = [row for row in _all_connections() if row[0] in window]
+    if all(state == "TIME-WAIT" for _, state, _ in there):
+        for port, _, other in there:
+            _end_time_wait(other, (host, port))
+
+
 def _lingering(port: int) -> list[tuple[str, int]]:
     """The other ends of the connections in TIME-WAIT at a local port (proc_net_tcp(5))."""
     return [other for state, other in _connections(port) if state == "TIME-WAIT"]
@@ -144,14 +158,19 @@ def _taken_by(port: int) -> str:
 
 def _connections(port: int) -> list[tuple[str, tuple[str, int]]]:
     """State and other end of every socket at a local port."""
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    at_port = [row for row in rows if int(row[1].rpartition(":")[2], 16) == port]
-    return [(_STATES[int(row[3], 16)], _address(row[2])) for row in at_port]
+    return [(state, other) for local, state, other in _all_connections() if local == port]
+
+
+def _all_connections() -> list[tuple[int, str, tuple[str, int]]]:
+    """Local port, state and other end of every socket, those of IPv4 through a socket of both families among them."""
+    tables = [Path("/proc/net") / name for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:]]
+    return [(int(row[1].rpartition(":")[2], 16), _STATES[int(row[3], 16)], _address(row[2])) for row in rows]
 
 
 def _address(hexadecimal: str) -> tuple[str, int]:
     host, port = hexadecimal.split(":")
-    return socket.inet_ntoa(bytes.fromhex(host)[::-1]), int(port, 16)
+    return socket.inet_ntoa(bytes.fromhex(host[-8:])[::-1]), int(port, 16)
 
 
 def _end_time_wait(client: tuple[str, int], server: tuple[str, int]) -> None:

@@ -66,6 +66,19 @@ def test_a_window_is_free_and_in_the_environment() -> None:
     }
 
 
+def test_a_window_in_which_only_connections_linger_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = ports.free_window(HOST, "tcp")
+    monkeypatch.setattr(ports, "any_window", lambda transport: window)
+    for port in (window[1], window[-1]):
+        with listen_as_mooncake_does(port) as listener, socket.create_connection((HOST, port)) as client:
+            served, _ = listener.accept()
+            served.close()
+            assert client.recv(1) == b""
+    assert ports.free_window(HOST, "tcp") == window
+    with listen_as_mooncake_does(window[5]), pytest.raises(PortTakenError, match="no 40 free ports"):
+        ports.free_window(HOST, "tcp")
+
+
 class Engine:
     """Picks the last of the free ports, as one that picks at random may."""
 
