@@ -16,7 +16,8 @@ from racelab import scenario
 from racelab.binding import moves, naming, pages
 from racelab.binding.document import ANY_TEMPORAL, DEADLOCK, Binding, Property
 from racelab.binding.expression import Scene, Undefined
-from racelab.binding.writing import TIMEOUT_MS, Explained, Impatient, Writer
+from racelab.binding.timing import Impatient
+from racelab.binding.writing import TIMEOUT_MS, Explained, Writer
 from racelab.documents import nearest
 from racelab.errors import BindingError
 from racelab.scenario import Expected, Scenario

@@ -35,6 +35,7 @@ Meaning = Literal[
     "time-out",
     "abort",
     "retract",
+    "retry",
     "enter",
     "finish",
     "expire",
@@ -62,6 +63,7 @@ Meaning = Literal[
     time-out  the request's time runs out
     abort     the client gives up
     retract   decode takes the request's pages back; the next `submit` is its waiting for others, as `attempt`
+    retry     another prefill is to serve the request, in the pages that it has: what is named as its next attempt
     enter     the request waited for its turn, and is in decode's batch now
     finish    the request has its answer
     expire    the drain of the request's page runs out

@@ -9,6 +9,8 @@ from racelab.binding.moves import Attempt, Course, Span
 from racelab.scenario.steps import Duplicate, Hold, MessageMatch, Step, WorkMatch, WriteMatch
 
 MESSAGE_MECHANISM = "broker-backlog"
+OF_PREFILL = (NOTIFICATION, "failed", "abort-ack")
+"""Messages that prefill sends."""
 ANSWER = "answer"
 """The name of decode's forwards, beside those of prefill."""
 
@@ -42,7 +44,7 @@ class Holding:
 
     def number(self, attempt: Attempt) -> int | None:
         """The attempt's number where the schedule needs it."""
-        return attempt.number if self.course.attempts(attempt.request) > 1 else None
+        return self.course.number(attempt) if self.course.attempts(attempt.request) > 1 else None
 
     def _of_slot(self, span: Span) -> Step:
         attempt = span.attempt
@@ -55,6 +57,7 @@ class Holding:
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, NOTIFICATION),
+            writer=self.course.server(span.attempt),
             **self.course.share(span.rank),
         )
         action: Literal["hold", "ghost", "early-success"] = "hold"
@@ -65,12 +68,15 @@ class Holding:
         return Hold(id=write_hold(span), write=match, count=self.layers, action=action)
 
     def _match(self, kind: str, span: Span) -> MessageMatch:
+        server = self.course.server(span.attempt)
         return MessageMatch(
             type=kind,
             request=span.attempt.request,
             attempt=self.number(span.attempt),
             chunk=self._chunk(span, kind),
             **(self.course.share(span.rank) if kind == NOTIFICATION else {}),
+            sender=server if kind in OF_PREFILL else None,
+            to=None if kind in OF_PREFILL else server,
         )
 
     def _late(self, kind: str, span: Span) -> Step:

@@ -132,6 +132,8 @@ class Course:
     """the model's pages that each attempt takes"""
     found: dict[Attempt, int] = field(default_factory=dict)
     """how many pages each attempt has from the prefix cache instead"""
+    retried: set[Attempt] = field(default_factory=set)
+    """those with which another prefill takes over: for the system they are the attempt before"""
 
     def of_step(self, step: Named) -> list[Move]:
         """The moves of one step."""
@@ -153,7 +155,21 @@ class Course:
 
     def attempts(self, request: str) -> int:
         """How often the request is submitted."""
-        return sum(attempt.request == request for attempt in self.pages)
+        return sum(attempt.request == request for attempt in self.pages) - self._retries(request)
+
+    def number(self, attempt: Attempt) -> int:
+        """As which attempt the system knows it."""
+        return attempt.number - self._retries(attempt.request, attempt.number)
+
+    def server(self, attempt: Attempt) -> str | None:
+        """Which prefill it is with, where its request is taken to another."""
+        before = self._retries(attempt.request, attempt.number)
+        if not self._retries(attempt.request):
+            return None
+        return f"prefill-{before + 1}" if before else "prefill"
+
+    def _retries(self, request: str, until: int | None = None) -> int:
+        return sum(one.request == request and (until is None or one.number <= until) for one in self.retried)
 
 
 def course(trace: Trace, binding: Binding, steps: list[Named]) -> Course:
@@ -274,6 +290,8 @@ class _Tracker:
         rank = self.number(step, step.rule.rank, "rank", 0)
         if means in (*_OF_WRITES, "deliver", "lose", "copy"):
             attempt = self.owner(step, means, attempt, chunk, rank)
+        if means == "retry":
+            attempt = self.retry(attempt)
         if means == "retract":
             attempt = self.live[request] = self.of_message(step, attempt)
             self.retracted.add(request)
@@ -286,11 +304,18 @@ class _Tracker:
             self.found.found[attempt] = self.from_cache(step)
         self.follow(move)
 
+    def retry(self, before: Attempt) -> Attempt:
+        """Another prefill takes over, with the same pages."""
+        attempt = self.live[before.request] = Attempt(before.request, before.number + 1)
+        self.found.retried.add(attempt)
+        self.found.pages[attempt], self.found.found[attempt] = self.found.pages[before], self.found.found[before]
+        return attempt
+
     def follow(self, move: Move) -> None:
         """Begin and end the writes, messages and local work that the move is about."""
         if move.means == "accept" and self.found.pulls:  # then it ends up at decode with a claim, if nothing stops it
             self.found.messages[move.attempt, "claim"] = Span(move.attempt, 0, move)
-        if self.found.takes_pages(move):
+        if self.found.takes_pages(move) or move.means == "retry":
             if move.attempt not in self.admitted:
                 self.admit(move)
             self.admitted.add(move.attempt)

@@ -14,6 +14,14 @@ from racelab.binding.moves import Attempt, Course, Move
 GAP_MS = 1_000
 
 
+class Impatient(Exception):
+    """A client must wait longer than another that came later."""
+
+    def __init__(self, request: str) -> None:
+        super().__init__(request)
+        self.request = request
+
+
 class TooEarly(Exception):
     """A timer cannot fall due before others; `others` are (attempt, kind) of those."""
 

@@ -15,7 +15,7 @@ from racelab.binding.expression import Scene, Undefined, word
 from racelab.binding.holding import ANSWER, Holding, copy_hold, message_hold, slot_hold, work_hold, write_hold
 from racelab.binding.moves import Attempt, Course, Move, Part, Span
 from racelab.binding.naming import Named
-from racelab.binding.timing import Timeline, TooEarly
+from racelab.binding.timing import Impatient, Timeline, TooEarly
 from racelab.errors import BindingError
 from racelab.evidence.events import TERMINAL_KINDS
 from racelab.scenario.steps import (
@@ -28,6 +28,7 @@ from racelab.scenario.steps import (
     Release,
     Restart,
     Retract,
+    Retry,
     Step,
     Submit,
     read_aloud,
@@ -35,6 +36,8 @@ from racelab.scenario.steps import (
 from racelab.traces.trace import Trace
 
 TIMEOUT_MS = 10_000
+OF_PREFILL = ("accepted", "posted", "completed")
+"""Events that prefill reports."""
 TO_PREFILL = ("reserve", "abort", "complete")
 """Messages that decode sends."""
 
@@ -51,14 +54,6 @@ class Explained:
     def __str__(self) -> str:
         head = f"state {self.number}: {self.action}, for {self.why}"
         return "\n".join([head, *(f"    {step}" for step in self.steps or ("(nothing)",))])
-
-
-class Impatient(Exception):
-    """A client must wait longer than another that came later."""
-
-    def __init__(self, request: str) -> None:
-        super().__init__(request)
-        self.request = request
 
 
 class Writer:
@@ -160,6 +155,10 @@ class Writer:
                 if attempt.number > 1 and all(one.attempt != attempt for one in self.course.moves[: move.at]):
                     self.steps += self.holding.armed(attempt)
                 self.steps.append(Retract(request=attempt.request))
+            case "retry":
+                self.steps += self.holding.armed(attempt)
+                self.steps.append(Retry(request=attempt.request, prefill=str(self.course.server(attempt))))
+                self.wait("retried", attempt)
             case "enter":
                 self.answer(move)
             case "finish":
@@ -448,6 +447,7 @@ class Writer:
             request=attempt.request,
             attempt=self.number(attempt),
             count=self.awaited[event, attempt],
+            instance=self.course.server(attempt) if event in OF_PREFILL else None,
         )
         self.steps.append(step)
 
@@ -492,6 +492,3 @@ class Writer:
     def number(self, attempt: Attempt) -> int | None:
         """The attempt's number where the schedule needs it."""
         return self.holding.number(attempt)
-
-
-__all__ = ["TIMEOUT_MS", "Explained", "Impatient", "Writer"]

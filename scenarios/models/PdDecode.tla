@@ -236,6 +236,28 @@ Retract(r, a) ==
      /\ Did("Retract", r, b, 0, 0)
      /\ UNCHANGED <<prefill, cache, waiting, wire>>
 
+(* A router has another prefill serve a request.  It begins anew, or, if no *)
+(* guard minds, the other one is given the same pages: what it says is      *)
+(* taken for both.  Here each has an attempt; in a system they are one.     *)
+Retry(r, a) ==
+  LET old == attempts[r][a]
+      ended == Ended(decode, strays, old, "retried")
+      anew == Guarded("retry-takes-other-pages")
+      news == ((old.hits \div ChunkPages)..(ChunkCount(r) - 1)) \X RankSet
+      same == [old EXCEPT !.missing = news, !.due = Cardinality(OfKv(news)), !.failed = {}]
+  IN /\ "retry" \in May /\ ~Pulls /\ ~Routed /\ Slots = 0 /\ Room[r] = Nobody
+     /\ Waits(r, a) /\ Len(attempts[r]) < AttemptsMax
+     /\ attempts' = [attempts EXCEPT ![r] = Append(
+          [@ EXCEPT ![a] = IF anew THEN ended.attempt ELSE [old EXCEPT !.ended = "retried", !.tickets = <<>>]],
+          IF anew THEN NewAttempt ELSE same)]
+     /\ jobs' = [jobs EXCEPT ![r] = Append(@, NewJob)]
+     /\ decode' = IF anew THEN ended.books.pool ELSE Advertised(decode, r, same)
+     /\ strays' = IF anew THEN ended.books.strays ELSE strays
+     /\ queue' = IF anew THEN Append(queue, <<r, a + 1>>) ELSE queue
+     /\ net' = net \cup AbortMessage(old, r, a) \cup (IF anew THEN {} ELSE Reserve(r, a + 1, same))
+     /\ Did("Retry", r, a + 1, 0, 0)
+     /\ UNCHANGED <<prefill, cache, waiting, wire>>
+
 -----------------------------------------------------------------------------
 (* What prefill says.  It says it of a transfer: to whoever has the id now.*)
 

@@ -146,7 +146,7 @@ Progress ==         \* what happens some day if it stays possible
 
 Chance ==           \* what may never happen
   \/ \E r \in Requests : Submit(r) \/ Request(r) \/ \E of \in Requests : Present(r, of)
-  \/ \E r \in Requests : \E a \in DOMAIN attempts[r] : Abort(r, a) \/ AbortAway(r, a) \/ Retract(r, a)
+  \/ \E r \in Requests : \E a \in DOMAIN attempts[r] : Abort(r, a) \/ AbortAway(r, a) \/ Retract(r, a) \/ Retry(r, a)
   \/ Restart
   \/ \E m \in net : ReceiveCopy(m) \/ Lose(m)
 

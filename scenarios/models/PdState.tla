@@ -26,7 +26,7 @@ Guards == {
   "lengths-agree", "check-incarnation", "register-before-send", "every-handle-stopped", "bytes-before-commit",
   "local-work-before-grant", "compute-before-post", "reference-names-generation", "renew-lease",
   "slot-carries-owner", "unique-transfer-id", "remember-ended", "end-frees-pages",
-  "commit-together", "retraction-renews-attempt"}
+  "commit-together", "retraction-renews-attempt", "retry-takes-other-pages"}
 MayBe == {
   "time-out",                \* a client's patience ends
   "receive-time-out",        \* the watchdogs' time ends within the bound that is looked at
@@ -38,6 +38,7 @@ MayBe == {
   "bootstrap-time-out",      \* prefill waits too long for decode's pages
   "answer-early",            \* the completion of a write comes before its bytes are there
   "retract",                 \* decode's scheduler takes the pages of a request back for others
+  "retry",                   \* a router has another prefill serve a request; one pool of prefill's stands for both
   "restart"}                 \* prefill dies, and another takes its place
 Parts == {
   "pull",                    \* decode reads the pages itself: the client has a reference to them from prefill

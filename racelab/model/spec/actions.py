@@ -106,6 +106,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
     "TimeOut": decode.time_out,
     "Abort": decode.abort,
     "Retract": decode.retract,
+    "Retry": decode.retry,
     "GiveUp": decode.give_up,
     "Orphan": decode.orphan,
     "GiveUpSource": prefill.give_up_source,
@@ -132,7 +133,7 @@ ACTIONS: dict[str, Callable[..., bool]] = {
 }
 """`Read` changes nothing: a search leaves it out, a history has it."""
 
-FAULTS = ("Abort", "AbortAway", "Retract", "ReceiveCopy", "Lose", "Submit", "Request", "Present", "Restart")
+FAULTS = ("Abort", "AbortAway", "Retract", "Retry", "ReceiveCopy", "Lose", "Submit", "Request", "Present", "Restart")
 """What need never happen: everything else does if it stays possible."""
 
 
@@ -182,7 +183,7 @@ def _of_requests(config: Config, state: State) -> Iterator[Action]:
             if attempt.waits_its_turn:
                 yield Action("Enter", (request, number))
             if number == len(attempts) and attempt.ended is None:
-                for end in ("TimeOut", "Abort", "GiveUp", "Orphan", "Retract"):
+                for end in ("TimeOut", "Abort", "GiveUp", "Orphan", "Retract", "Retry"):
                     yield Action(end, (request, number))
             if not attempt.filled:
                 yield Action("Fill", (request, number))

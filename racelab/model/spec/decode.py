@@ -32,6 +32,9 @@ from racelab.model.spec.state import (
     REGISTER_BEFORE_SEND,
     RETRACT,
     RETRACTION_RENEWS_ATTEMPT,
+    RETRY,
+    RETRY_TAKES_OTHER_PAGES,
+    ROUTER,
     SLOT_CARRIES_OWNER,
     TELL_PEER_OF_END,
     TIME_OUT,
@@ -108,11 +111,10 @@ def admit(draft: Draft, request: str, number: int) -> bool:
         prefix_cache.publish(draft, request, number, committed=False)
         commit(draft, request, number)
         return True
-    first = len(hits) // config.chunk_pages
-    missing = frozenset((chunk, rank) for chunk in range(first, config.chunks(request)) for rank in config.handles)
+    missing, due = _news_due(draft, request, len(hits))
     attempt = attempt._replace(
         missing=frozenset() if config.pulls else missing,
-        due=0 if config.pulls else sum(config.is_kv(rank) for _, rank in missing),
+        due=0 if config.pulls else due,
         filled=LATE_FILL not in config.parts,
         registered=LATE_REGISTER not in config.parts or config.guarded(REGISTER_BEFORE_SEND),
     )
@@ -121,6 +123,14 @@ def admit(draft: Draft, request: str, number: int) -> bool:
     if told:
         _advertise(draft, request, number)
     return True
+
+
+def _news_due(draft: Draft, request: str, hits: int) -> tuple[frozenset[tuple[int, int]], int]:
+    """The chunks and ranks of which prefill owes news, and how much of it is of KV."""
+    config = draft.config
+    chunks = range(hits // config.chunk_pages, config.chunks(request))
+    missing = frozenset((chunk, rank) for chunk in chunks for rank in config.handles)
+    return missing, sum(config.is_kv(rank) for _, rank in missing)
 
 
 def fresh(draft: Draft, request: str, attempt: Attempt) -> tuple[Ticket, ...]:
@@ -436,6 +446,34 @@ def retract(draft: Draft, request: str, number: int) -> bool:
     if room is not None:
         draft.enter(DECODE, room, request, number)
     draft.queue = (*draft.queue, (request, number))
+    return True
+
+
+def retry(draft: Draft, request: str, number: int) -> bool:
+    """A router has another prefill serve a request. It begins anew, or, if no guard minds, the other one is given the
+    same pages: what it says is taken for both. Here each has an attempt; in a system they are one."""
+    config, attempt = draft.config, draft.attempt(request, number)
+    if RETRY not in config.faults or config.pulls or ROUTER in config.parts or config.slots:
+        return False
+    if config.shapes[request].room is not None or attempt.ended is not None or not _waits(draft, request, number):
+        return False
+    if number != draft.newest(request) or number >= config.attempts_max:
+        return False
+    if draft.refuse(RETRY_TAKES_OTHER_PAGES, DECODE, (request, number), "retried"):
+        end(draft, request, number, "retried")
+        number = add(draft, request, Attempt(), Job())
+        draft.report("submitted", DECODE, (request, number))
+        draft.queue = (*draft.queue, (request, number))
+        return True
+    draft.report("retried", DECODE, (request, number))
+    draft.set_attempt(request, number, attempt._replace(ended="retried", tickets=()))
+    if draft.refuse(TELL_PEER_OF_END, DECODE, (request, number), SILENCE):
+        draft.send(Message("abort", request, number))
+    missing, due = _news_due(draft, request, attempt.hits)
+    number = add(draft, request, attempt._replace(missing=missing, due=due, failed=frozenset()), Job())
+    pages = fresh(draft, request, attempt)
+    draft.grant(DECODE, pages, PREFILL, config.handles)
+    draft.send(Message("reserve", request, number, pages=pages))
     return True
 
 

@@ -39,27 +39,29 @@ REMEMBER_ENDED = "remember-ended"
 END_FREES_PAGES = "end-frees-pages"
 COMMIT_TOGETHER = "commit-together"
 RETRACTION_RENEWS_ATTEMPT = "retraction-renews-attempt"
+RETRY_TAKES_OTHER_PAGES = "retry-takes-other-pages"
 GUARDS = (
     *(DRAIN_BEFORE_FREE, QUARANTINE_ON_EXPIRY, CONTROL_CARRIES_GENERATION, PUBLISH_AFTER_COMMIT),
     *(STOP_POSTING_ON_ABORT, ACK_WHEN_DRAINED, TELL_PEER_OF_END, COMMIT_WHEN_WHOLE, RECEIVE_WATCHDOG),
     *(LENGTHS_AGREE, CHECK_INCARNATION, REGISTER_BEFORE_SEND, EVERY_HANDLE_STOPPED, BYTES_BEFORE_COMMIT),
     *(LOCAL_WORK_BEFORE_GRANT, COMPUTE_BEFORE_POST, REFERENCE_NAMES_GENERATION, RENEW_LEASE, SLOT_CARRIES_OWNER),
     *(UNIQUE_TRANSFER_ID, REMEMBER_ENDED, END_FREES_PAGES, COMMIT_TOGETHER),
-    RETRACTION_RENEWS_ATTEMPT,
+    *(RETRACTION_RENEWS_ATTEMPT, RETRY_TAKES_OTHER_PAGES),
 )
 
 TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY = "time-out", "receive-time-out", "abort", "lose", "copy"
 OVERTAKE, FAIL, GHOST, ANSWER_EARLY, RESTART = "overtake", "fail", "ghost", "answer-early", "restart"
-LEASE, OLD_REFERENCE, BOOTSTRAP_TIME_OUT, RETRACT = "lease", "old-reference", "bootstrap-time-out", "retract"
+LEASE, OLD_REFERENCE, BOOTSTRAP_TIME_OUT = "lease", "old-reference", "bootstrap-time-out"
+RETRACT, RETRY = "retract", "retry"
 FAULTS = (
     *(TIME_OUT, RECEIVE_TIME_OUT, ABORT, LOSE, COPY, OVERTAKE, FAIL, GHOST, RESTART, LEASE, OLD_REFERENCE),
-    *(BOOTSTRAP_TIME_OUT, RETRACT),
+    *(BOOTSTRAP_TIME_OUT, RETRACT, RETRY),
 )
 """What the environment may do: a client's patience ends, or the watchdogs' time; a client aborts; a message
 is lost, or arrives twice, or an abort before the reserve that it follows; the completion of a write is an
 error, and it lands all the same; prefill dies, and another takes its place; the lease of pulled source pages ends;
 a client presents the reference of another request; prefill waits too long for decode's pages;
-decode's scheduler takes the pages of a request back for others.
+decode's scheduler takes the pages of a request back for others; a router has another prefill serve a request.
 
 The completion of a write may also come before its bytes are there (ANSWER_EARLY).
 """

@@ -51,6 +51,7 @@ CASES = {
     "remember-ended": ("finality", system(1, 1, ONE, "bootstrap-time-out", "router")),
     "end-frees-pages": ("conservation", system(2, 2, TWO, "abort", "batch")),
     "commit-together": ("integrity", system(1, 1, ONE, "scales", ranks=2)),
+    "retry-takes-other-pages": ("isolation", replace(system(1, 2, TWO, "retry"), attempts_max=2)),
     "retraction-renews-attempt": ("integrity", replace(system(2, 1, ONE, "retract", "time-out"), attempts_max=2)),
 }
 
