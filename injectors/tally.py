@@ -6,6 +6,7 @@ import fcntl
 import socket
 import struct
 import termios
+import time
 from contextlib import suppress
 
 from racelab.transport import sockets
@@ -15,6 +16,8 @@ NAMES = ("in", "in_kernel", "out", "out_kernel")
 NOTHING: Counts = (0, 0, 0, 0)
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER, so that closing sends an RST."""
+COUNTING_BOUND_S = 0.5
+_POLL_S = 0.001
 
 
 class Tally:
@@ -47,7 +50,16 @@ class Tally:
                 self._final = sockets.info(self._socket)
 
     def counts(self) -> Counts:
-        """Bytes in and out, each as ours and then the kernel's."""
+        """Bytes in and out, each as ours and then the kernel's.
+
+        A thread counts what it has moved right after it has: where the two differ it is given time for that.
+        """
+        deadline = time.monotonic() + COUNTING_BOUND_S
+        while (counts := self._now())[::2] != counts[1::2] and self._final is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return counts
+
+    def _now(self) -> Counts:
         waiting = 0 if self._final else self._waiting()  # asked for first: what comes after that is not among it
         kernel = self._final or sockets.info(self._socket)
         received, sent = self._zero

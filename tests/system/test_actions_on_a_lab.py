@@ -300,7 +300,7 @@ CASES = {
 - hold: {id: t, read: {request: r1, layer: 0}, count: 2}
 - submit: r1
 - await: {event: held, hold: t}
-- release: {hold: t, tear: 40000}
+- release: {hold: t, tear: 20000}
 - await: {event: failed, request: r1}
 - hold: {id: q, read: {request: r2, layer: 1}, payload: at-release}
 - submit: r2
