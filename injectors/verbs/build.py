@@ -24,7 +24,7 @@ BUILD_BOUND_S = 120.0
 
 _PARTS = {
     "gate.so": (["gate.c"], (*LIBRARY, "-ldl")),
-    "softhca.so": (["softhca.c", "softhca_device.c"], LIBRARY),
+    "softhca.so": (["softhca.c", "softhca_completions.c", "softhca_device.c"], LIBRARY),
     "driver": (["driver.c"], ("-libverbs",)),
 }
 

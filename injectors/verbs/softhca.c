@@ -20,6 +20,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+struct fabric *fabric;
+
 /* -- memory */
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
@@ -239,7 +241,7 @@ static enum ibv_wc_status respond(uint32_t requester, uint32_t responder, uint32
     return status;
 }
 
-static void count(uint64_t *requests, uint64_t *bytes, uint64_t size) {
+static void tally(uint64_t *requests, uint64_t *bytes, uint64_t size) {
     __atomic_add_fetch(requests, 1, __ATOMIC_RELAXED);
     if (bytes) __atomic_add_fetch(bytes, size, __ATOMIC_RELAXED);
 }
@@ -274,16 +276,16 @@ static void carry_out(struct hca_qp *qp, const struct ibv_send_wr *wr, struct qu
     else
         status = respond(qp->ibv.qp_num, peer, rail, qp->peer_life, wr->opcode, local, wr->num_sge,
                          wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, bytes);
-    count(&port->posted_requests, &port->posted_bytes, bytes);
+    tally(&port->posted_requests, &port->posted_bytes, bytes);
     if (status != IBV_WC_SUCCESS) {
-        count(&port->refused_requests, NULL, 0);
+        tally(&port->refused_requests, NULL, 0);
         fabric_lock(&fabric->lock[here->port]);
         here->state = IBV_QPS_ERR;
         fabric_unlock(&fabric->lock[here->port]);
     } else if (wr->opcode == IBV_WR_RDMA_READ) {
-        count(&port->read_requests, &port->read_bytes, bytes);
+        tally(&port->read_requests, &port->read_bytes, bytes);
     } else {
-        count(&port->landed_requests, &port->landed_bytes, bytes);
+        tally(&port->landed_requests, &port->landed_bytes, bytes);
     }
     if (status != IBV_WC_SUCCESS || qp->signal_all || (wr->send_flags & IBV_SEND_SIGNALED))
         hca_complete(&qp->ibv, wr, status, bytes);
@@ -324,7 +326,7 @@ int softhca_late_write(struct ibv_context *context, uint32_t requester, uint32_t
     uint32_t rail = fabric->port[__atomic_load_n(&entry_of(responder)->port, __ATOMIC_RELAXED)].rail;
     enum ibv_wc_status status =
         respond(requester, responder, rail, -1, IBV_WR_RDMA_WRITE, &local, 1, address, rkey, size);
-    if (status == IBV_WC_SUCCESS) count(&port->late_requests, &port->late_bytes, size);
-    else count(&port->refused_requests, NULL, 0);
+    if (status == IBV_WC_SUCCESS) tally(&port->late_requests, &port->late_bytes, size);
+    else tally(&port->refused_requests, NULL, 0);
     return (int)status;
 }

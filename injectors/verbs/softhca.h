@@ -1,4 +1,7 @@
-/* The objects of the software device. Its functions that leave their file start with hca_ and are not exported. */
+/* The objects of the software device. Its functions that leave their file start with hca_ and are not exported.
+ * Calls go one way: softhca_device.c (what a program opens) to softhca.c (memory, queue pairs, requests) to
+ * softhca_completions.c.
+ */
 #ifndef RACELAB_SOFTHCA_H
 #define RACELAB_SOFTHCA_H
 
@@ -40,8 +43,11 @@ struct hca_qp {
 
 extern struct fabric *fabric;
 
+/* softhca.c */
 int hca_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int hca_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* softhca_completions.c */
 int hca_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
 int hca_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
