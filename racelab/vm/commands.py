@@ -166,12 +166,18 @@ def _alone() -> Iterator[None]:
     """Nobody else brings it up or down meanwhile.
 
     Raises:
-        LabError: somebody does.
+        LabError: somebody does, or its files cannot be read or written.
     """
-    image.cache().mkdir(parents=True, exist_ok=True)
-    with (image.cache() / _LOCK).open("w") as lock:
-        try:
+    try:
+        image.cache().mkdir(parents=True, exist_ok=True)
+        with (image.cache() / _LOCK).open("w") as lock:
             flock(lock, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
-            raise LabError(f"somebody else is bringing {NAME} up or down", next="wait for it, then try again") from None
-        yield
+            yield
+    except BlockingIOError:
+        raise LabError(f"somebody else is bringing {NAME} up or down", next="wait for it, then try again") from None
+    except OSError as error:
+        raise LabError(
+            f"the files of {NAME}: {error}",
+            file=image.cache(),
+            next="set XDG_CACHE_HOME to a folder with room, or racelab cluster up softroce --rebuild makes them anew",
+        ) from None

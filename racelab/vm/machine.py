@@ -100,45 +100,43 @@ def boot(image: Image, accelerator: Accelerator, say: Say, bound_s: float | None
     Raises:
         LabError: it broke in some stage; the machine is ended, and nothing of it is left.
     """
-    shutil.rmtree(folder(), ignore_errors=True)
-    folder().mkdir(parents=True, mode=0o700)
-    token = folder() / "token"
-    token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(16))
-    port = _free_port()
     program, variables, firmware = image.qemu()
+    port = _free_port()
+    token = folder() / "token"
     line = [program, *firmware, *_arguments(image, accelerator, port, token)]
+    shutil.rmtree(folder(), ignore_errors=True)
     began = time.monotonic()
-    with (folder() / "qemu.log").open("wb") as log:
-        process = subprocess.Popen(
-            line,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | variables,
-            start_new_session=True,
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, folder(), ignore_errors=True)
+        folder().mkdir(parents=True, mode=0o700)
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(16))
+        process = _start(line, os.environ | variables)
+        undo.callback(process.wait)
+        undo.callback(process.kill)
+        machine = Machine(
+            pid=process.pid,
+            started=_start_of(process.pid) or 0,
+            port=port,
+            accelerator=accelerator,
+            kernel=image.manifest.kernel,
+            python=sys.executable,
+            boot_s=0.0,
         )
-    machine = Machine(
-        pid=process.pid,
-        started=_start_of(process.pid) or 0,
-        port=port,
-        accelerator=accelerator,
-        kernel=image.manifest.kernel,
-        python=sys.executable,
-        boot_s=0.0,
-    )
-    try:
         _write(machine)  # before it is ready: whatever becomes of this process, `down` finds that one
         _wait_until_ready(process, say, bound_s or BOOT_BOUND_S[accelerator], accelerator)
         machine = msgspec.structs.replace(machine, boot_s=round(time.monotonic() - began, 1))
         _write(machine)
-    except BaseException:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder(), ignore_errors=True)
-        raise
+        undo.pop_all()
     process.returncode = 0  # it outlives this process: no warning that nobody has waited for it
     return machine
+
+
+def _start(line: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    with (folder() / "qemu.log").open("wb") as log:
+        return subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
 
 
 def end(machine: Machine) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from racelab.errors import LabError, UsageError
-from racelab.vm import commands, image, machine, users
+from racelab.errors import LabError, MissingPartError, UsageError
+from racelab.vm import commands, image, machine, packages, users
 
 
 @pytest.fixture(autouse=True)
@@ -133,14 +135,57 @@ def test_a_boot_that_breaks_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path
         "open(console, 'w').write('Linux 6.1\\nracelab: stage modules\\nracelab: broke: module veth: no file\\n')\n"
     )
     stand_in.chmod(0o755)
-    made = image.Image(folder=tmp_path, manifest=image.Manifest(kernel="6", recipe="", packages=[]))
     monkeypatch.setattr(image.Image, "qemu", lambda self: (str(stand_in), {}, []))
     monkeypatch.setattr(image.Image, "initramfs", lambda self: tmp_path / "initramfs")
     with pytest.raises(LabError) as caught:
-        machine.boot(made, "tcg", lambda line: None)
+        machine.boot(made_image(tmp_path), "tcg", lambda line: None)
     assert "broke in stage 'modules': module veth: no file" in caught.value.what
     assert "Linux 6.1" in caught.value.what
     assert not machine.folder().exists()
+
+
+def test_a_boot_without_qemu_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingPartError, match="no qemu-system-x86_64"):
+        machine.boot(made_image(tmp_path), "tcg", lambda line: None)
+    assert not machine.folder().exists()
+
+
+def made_image(folder: Path) -> image.Image:
+    return image.Image(folder=folder, manifest=image.Manifest(kernel="6", recipe=image.recipe(), packages=[]))
+
+
+@pytest.mark.parametrize("lacking", ["tree/usr/bin/qemu-system-x86_64", "kernel/vmlinux", "kernel/modules/000-veth.ko"])
+def test_an_image_that_lost_a_part_is_none(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is made anew; one that is whole is taken."""
+    monkeypatch.setenv("PATH", "")
+    for part in ("tree/usr/bin/qemu-system-x86_64", "kernel/vmlinux", "kernel/modules/000-veth.ko"):
+        file = image.cache() / part
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (image.cache() / "manifest.json").write_bytes(msgspec.json.encode(made_image(image.cache()).manifest))
+    assert image.load() is not None
+    (image.cache() / lacking).unlink()
+    if lacking.endswith(".ko"):
+        (image.cache() / lacking).parent.rmdir()
+    assert image.load() is None
+
+
+def test_an_image_is_not_begun_where_it_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "check_host", lambda: "apt")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20 * 10**6))
+    with pytest.raises(LabError, match="takes 700 MB, and 20 MB are free") as caught:
+        commands.up("softroce", lambda line: pytest.fail(f"begun: {line}"))
+    assert "XDG_CACHE_HOME" in str(caught.value)
+    assert [file.name for file in image.cache().iterdir()] == ["lock"]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(LabError, match="Not a directory") as caught:
+        commands.up("softroce", lambda line: None)
+    assert "XDG_CACHE_HOME" in str(caught.value)
 
 
 def test_only_the_machine_is_brought_up() -> None:
