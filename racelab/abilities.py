@@ -109,7 +109,7 @@ def _of_process(wanted: Scenario, fault: str, step: ProcessStep, injectors: list
     if isinstance(step, Kill) and role_of(step.instance) == responder and acting.endless:
         raise UsageError(
             f"{fault}: {acting.endless}, so that {requester} would never hear of the death of {responder}",
-            next="use --cluster softroce-retry-3, whose queue pairs give up, or another rung",
+            next="use another rung, or one whose queue pairs give up: softroce-retry-3, softroce-packets-retry-3",
         )
     if not isinstance(step, Stop | Kill):
         return about

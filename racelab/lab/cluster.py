@@ -23,7 +23,10 @@ RETRIES = 7
 MACHINES = {"softroce": "kernel verbs on rdma_rxe, a software NIC in a VM: no RDMA hardware"}
 """What carries the transfers of a cluster with a machine of its own, as every result says it."""
 
-ENDLESS = f"rdma_rxe takes a retry_cnt of {RETRIES}, which is Mooncake's, as for ever"
+ENDLESS = (
+    f"rdma_rxe takes a retry_cnt of {RETRIES}, which is Mooncake's, as for ever (Linux, drivers/infiniband/sw/rxe/"
+    f"rxe_comp.c: COMPST_ERROR_RETRY does not count it down)"
+)
 
 BUILT_IN = "injectors."
 
