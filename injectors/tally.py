@@ -50,16 +50,7 @@ class Tally:
                 self._final = sockets.info(self._socket)
 
     def counts(self) -> Counts:
-        """Bytes in and out, each as ours and then the kernel's.
-
-        A thread counts what it has moved right after it has: where the two differ it is given time for that.
-        """
-        deadline = time.monotonic() + COUNTING_BOUND_S
-        while (counts := self._now())[::2] != counts[1::2] and self._final is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return counts
-
-    def _now(self) -> Counts:
+        """Bytes in and out, each as ours and then the kernel's."""
         waiting = 0 if self._final else self._waiting()  # asked for first: what comes after that is not among it
         kernel = self._final or sockets.info(self._socket)
         received, sent = self._zero
@@ -78,6 +69,16 @@ class End(Tally):
     def __init__(self, connection: socket.socket, *, acked: bool = False) -> None:
         super().__init__(connection, acked=acked)
         self.socket = connection
+
+    def counts(self) -> Counts:
+        """The same. A thread counts what it has moved right after that: where the two differ it is given time for it.
+
+        A loop's own sockets need none, and would be held up: it counts nothing while it waits.
+        """
+        deadline = time.monotonic() + COUNTING_BOUND_S
+        while (now := super().counts())[::2] != now[1::2] and self._final is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return now
 
     def read(self, view: memoryview) -> int:
         """Fill `view`; fewer bytes only where the stream ends, in order or by a reset."""

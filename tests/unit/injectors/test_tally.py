@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from injectors import tally
-from injectors.tally import Tally
+from injectors.tally import End
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_what_was_sent_and_not_counted_yet_is_waited_for(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, _ = pair
-    counted = Tally(here)
+    counted = End(here)
     here.sendall(b"12345678")
 
     def its_thread_goes_on(_: float) -> None:
@@ -36,7 +36,7 @@ def test_what_was_sent_and_not_counted_yet_is_waited_for(
 def test_what_nobody_counts_shows(pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "COUNTING_BOUND_S", 0.01)
     here, there = pair
-    counted = Tally(here)
+    counted = End(here)
     here.sendall(b"12345678")
     there.sendall(b"123")
     assert here.recv(3) == b"123"
